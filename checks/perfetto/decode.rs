@@ -10,7 +10,7 @@ use perfetto_protos::trace_packet::trace_packet::Data;
 use perfetto_protos::track_event::track_event::Type;
 use protobuf::reflect::ReflectValueRef;
 use protobuf::{Message, MessageDyn};
-use stopgap_trace::export::{Export, Perfetto, Timeline};
+use stopgap_trace::export;
 use stopgap_trace::{Input, Metadata};
 
 /// Two calls in one process, of which one reclaims; a switch in which a thread sleeps; a wake-up; a
@@ -33,7 +33,7 @@ const LINES: &str = r#"
 
 fn exported() -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut timeline = Timeline::new(Perfetto::new(&mut bytes, &Metadata::default()));
+    let mut timeline = export::perfetto(&mut bytes, &Metadata::default());
     for event in Input::new(std::io::Cursor::new(LINES)).unwrap() {
         timeline.write(event.unwrap()).unwrap();
     }

@@ -9,7 +9,7 @@ use stopgap_events::units::Bytes;
 use stopgap_events::words;
 use stopgap_events::workload::Workload;
 use stopgap_kernel::signals;
-use stopgap_trace::export::{Chrome, Csv, Export, ExportError, Perfetto, Timeline};
+use stopgap_trace::export::{self, Export, ExportError};
 use stopgap_trace::{Clock, Event, Input, Metadata, SCHEMA, file, lines};
 
 use crate::args;
@@ -208,12 +208,12 @@ fn to(
     from: &Path,
     out: impl Write,
 ) -> Result<u64, Unwritten> {
-    let out = BufWriter::with_capacity(64 << 10, out);
     match form {
-        Form::Csv => all(events, Csv::new(out)?, from),
-        Form::Chrome => all(events, Timeline::new(Chrome::new(out, metadata)?), from),
-        Form::Perfetto => all(events, Timeline::new(Perfetto::new(out, metadata)), from),
+        Form::Csv => all(events, export::csv(out)?, from),
+        Form::Chrome => all(events, export::chrome(out, metadata)?, from),
+        Form::Perfetto => all(events, export::perfetto(out, metadata), from),
         Form::Jsonl | Form::Trace => {
+            let out = BufWriter::with_capacity(64 << 10, out);
             let mut writer = lines::Writer::new(out, metadata)?;
             let count = each(events, |event| Ok(writer.write(&event)?))?;
             writer.finish()?;
@@ -237,7 +237,7 @@ fn trace(
 
 fn all(
     events: impl Iterator<Item = Result<Event, Failure>>,
-    mut form: impl Export,
+    mut form: Box<dyn Export + '_>,
     from: &Path,
 ) -> Result<u64, Unwritten> {
     let wrong = |error| match error {

@@ -16,14 +16,42 @@ mod csv;
 mod perfetto;
 mod timeline;
 
-pub use chrome::Chrome;
-pub use csv::Csv;
-pub use perfetto::Perfetto;
-pub use timeline::Timeline;
+use std::io::{self, BufWriter, Write};
 
-use std::io;
+use super::{Error, Event, Metadata};
+use chrome::Chrome;
+use csv::Csv;
+use perfetto::Perfetto;
+use timeline::Timeline;
 
-use super::{Error, Event};
+/// Where an export goes. No export is generic over it, so that each is compiled once, here.
+type Out<'w> = BufWriter<Box<dyn Write + 'w>>;
+
+fn buffered<'w>(out: impl Write + 'w) -> Out<'w> {
+    BufWriter::with_capacity(64 << 10, Box::new(out))
+}
+
+/// Begins comma-separated values (RFC 4180, lines end in `\n`): a line of the columns' names, then a line an event, with all
+/// columns of [`Column::ALL`](crate::Column::ALL); a null is nothing, an empty text `""`.
+///
+/// # Errors
+/// Where writing fails; the operating system's reason.
+pub fn csv<'w>(out: impl Write + 'w) -> io::Result<Box<dyn Export + 'w>> {
+    Ok(Box::new(Csv::new(out)?))
+}
+
+/// Begins JSON in the Trace Event Format, which `chrome://tracing` opens.
+///
+/// # Errors
+/// Where writing fails; the operating system's reason.
+pub fn chrome<'w>(out: impl Write + 'w, metadata: &Metadata) -> io::Result<Box<dyn Export + 'w>> {
+    Ok(Box::new(Timeline::new(Chrome::new(out, metadata)?)))
+}
+
+/// Begins a Perfetto trace, which ui.perfetto.dev opens.
+pub fn perfetto<'w>(out: impl Write + 'w, metadata: &Metadata) -> Box<dyn Export + 'w> {
+    Box::new(Timeline::new(Perfetto::new(out, metadata)))
+}
 
 /// Somewhere that events go, one after the other.
 pub trait Export {
@@ -37,7 +65,7 @@ pub trait Export {
     ///
     /// # Errors
     /// Where writing fails; the operating system's reason.
-    fn finish(self) -> Result<(), ExportError>;
+    fn finish(self: Box<Self>) -> Result<(), ExportError>;
 }
 
 /// Why an export ends early.

@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::timeline::{Form, Label, Step, Track, What};
+use super::{Out, buffered};
 use crate::lines::Object;
 use crate::{Event, Kind, Metadata, Text};
 use stopgap_events::units::Nanos;
@@ -18,10 +19,10 @@ const NO_PROCESS: u32 = MACHINE + 1;
 /// have the running threads' names, and arrows lead from the waker's CPU to where the woken thread
 /// runs next. A sample is a point with its stack. Times are microseconds with three decimals, exact
 /// in the file; a reader that takes numbers as doubles loses nanoseconds after 104 days.
-pub struct Chrome<W> {
-    out: W,
+pub(super) struct Chrome<'w> {
+    out: Out<'w>,
     /// The identifiers of tracks that are neither a thread's nor a counter's.
-    others: HashMap<Lane, u32>,
+    others: HashMap<Thread, u32>,
     /// The name that was written for each process and thread.
     named: HashMap<(u32, u32), Text>,
     /// CPUs on which a slice is open.
@@ -32,7 +33,7 @@ pub struct Chrome<W> {
 }
 
 #[derive(PartialEq, Eq, Hash)]
-enum Lane {
+enum Thread {
     Cpu(u32),
     Track(Track),
 }
@@ -46,12 +47,13 @@ struct Entry<'a> {
     arrow: Option<u64>,
 }
 
-impl<W: Write> Chrome<W> {
+impl<'w> Chrome<'w> {
     /// Begins the file, with what the trace says of itself. Give it a buffered writer.
     ///
     /// # Errors
     /// Where writing fails; the operating system's reason.
-    pub fn new(mut out: W, metadata: &Metadata) -> io::Result<Chrome<W>> {
+    pub(super) fn new(out: impl Write + 'w, metadata: &Metadata) -> io::Result<Chrome<'w>> {
+        let mut out = buffered(out);
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"otherData\":")?;
         serde_json::to_writer(&mut out, metadata)?;
         out.write_all(b",\"traceEvents\":[")?;
@@ -95,19 +97,19 @@ impl<W: Write> Chrome<W> {
     }
 
     /// The process and thread ids of a track that is neither's.
-    fn other(&mut self, lane: Lane) -> io::Result<(u32, u32)> {
-        if let Some(&tid) = self.others.get(&lane) {
+    fn other(&mut self, thread: Thread) -> io::Result<(u32, u32)> {
+        if let Some(&tid) = self.others.get(&thread) {
             return Ok((MACHINE, tid));
         }
         // Above the ids of CPUs' and of everything that was named before.
         let tid = MACHINE + 1 + u32::try_from(self.others.len()).unwrap_or(MACHINE - 1);
-        let name = match &lane {
-            Lane::Cpu(cpu) => format!("CPU {cpu}"),
-            Lane::Track(Track::Throttled { tid }) => format!("thread {tid} throttled"),
-            Lane::Track(Track::Device { device, lane }) => format!("block {device} #{lane}"),
-            Lane::Track(_) => "no thread".to_owned(),
+        let name = match &thread {
+            Thread::Cpu(cpu) => format!("CPU {cpu}"),
+            Thread::Track(Track::Throttled { tid }) => format!("thread {tid} throttled"),
+            Thread::Track(Track::Device { device, lane }) => format!("block {device} #{lane}"),
+            Thread::Track(_) => "no thread".to_owned(),
         };
-        self.others.insert(lane, tid);
+        self.others.insert(thread, tid);
         self.describe("thread_name", MACHINE, tid, &name)?;
         Ok((MACHINE, tid))
     }
@@ -116,7 +118,7 @@ impl<W: Write> Chrome<W> {
         match *track {
             Track::Thread { pid, tid } => Ok((pid.unwrap_or(NO_PROCESS), tid)),
             Track::Counter { pid, .. } => Ok((pid.unwrap_or(MACHINE), pid.unwrap_or(MACHINE))),
-            _ => self.other(Lane::Track(track.clone())),
+            _ => self.other(Thread::Track(track.clone())),
         }
     }
 
@@ -158,7 +160,7 @@ impl<W: Write> Chrome<W> {
         else {
             return Ok(());
         };
-        let ids = self.other(Lane::Cpu(cpu))?;
+        let ids = self.other(Thread::Cpu(cpu))?;
         if self.running.remove(&cpu).is_some() {
             let entry = Entry {
                 phase: "E",
@@ -202,7 +204,7 @@ impl<W: Write> Chrome<W> {
         };
         self.arrows += 1;
         self.woken.insert(target, self.arrows);
-        let ids = self.other(Lane::Cpu(cpu))?;
+        let ids = self.other(Thread::Cpu(cpu))?;
         let entry = Entry {
             phase: "s",
             label: Some(("wake-up", "sched")),
@@ -213,7 +215,7 @@ impl<W: Write> Chrome<W> {
     }
 }
 
-impl<W: Write> Form for Chrome<W> {
+impl Form for Chrome<'_> {
     fn step(&mut self, step: &Step<'_>) -> io::Result<()> {
         let ids = self.ids(&step.track)?;
         let named = |label: &Label, phase| (label.name.clone(), label.category, phase);
@@ -273,7 +275,7 @@ impl<W: Write> Form for Chrome<W> {
         let mut cpus: Vec<u32> = self.running.keys().copied().collect();
         cpus.sort_unstable();
         for cpu in cpus {
-            let ids = self.other(Lane::Cpu(cpu))?;
+            let ids = self.other(Thread::Cpu(cpu))?;
             let entry = Entry {
                 phase: "E",
                 ..Entry::default()

@@ -1,7 +1,7 @@
 use std::io::{self, Write};
 use std::ops::Range;
 
-use super::{Export, ExportError};
+use super::{Export, ExportError, Out, buffered};
 use crate::Event;
 use crate::cell::{Put, Value};
 use crate::column::Column;
@@ -11,18 +11,19 @@ use crate::column::Column;
 ///
 /// A null is nothing, an empty text `""`. Written by hand, because no writer of a library tells the
 /// two apart, and because nothing else is difficult. What the trace says of itself has no place
-/// here. It buffers one line; give it a buffered writer.
-pub struct Csv<W> {
-    out: W,
+/// here.
+pub(super) struct Csv<'w> {
+    out: Out<'w>,
     cells: Cells,
 }
 
-impl<W: Write> Csv<W> {
+impl<'w> Csv<'w> {
     /// Writes the line of names.
     ///
     /// # Errors
     /// Where writing fails; the operating system's reason.
-    pub fn new(mut out: W) -> io::Result<Csv<W>> {
+    pub(super) fn new(out: impl Write + 'w) -> io::Result<Csv<'w>> {
+        let mut out = buffered(out);
         let names: Vec<&str> = Column::ALL.iter().map(|column| column.name()).collect();
         writeln!(out, "{}", names.join(","))?;
         let of_column = Column::ALL.iter().map(|_| 0..0).collect();
@@ -34,7 +35,7 @@ impl<W: Write> Csv<W> {
     }
 }
 
-impl<W: Write> Export for Csv<W> {
+impl Export for Csv<'_> {
     fn write(&mut self, event: Event) -> Result<(), ExportError> {
         let cells = &mut self.cells;
         cells.text.clear();
@@ -50,7 +51,7 @@ impl<W: Write> Export for Csv<W> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<(), ExportError> {
+    fn finish(mut self: Box<Self>) -> Result<(), ExportError> {
         Ok(self.out.flush()?)
     }
 }

@@ -16,6 +16,7 @@ use std::io::{self, Write};
 use prost::Message;
 
 use super::timeline::{Form, Step, Track, What};
+use super::{Out, buffered};
 use crate::cell::{Put, Value};
 use crate::column::Column;
 use crate::{Event, Kind, Metadata, Text};
@@ -37,8 +38,8 @@ const SEQUENCE: u32 = 1;
 /// track event. Times are written as the trace has them, without a clock's name: Perfetto could
 /// turn one clock into another only with a reading of both. What is not known of a switch (who
 /// leaves, who comes) Perfetto takes for the idle task.
-pub struct Perfetto<W> {
-    out: W,
+pub(super) struct Perfetto<'w> {
+    out: Out<'w>,
     buffer: Vec<u8>,
     tracks: HashMap<Described, u64>,
     names: HashMap<Track, Text>,
@@ -54,11 +55,11 @@ enum Described {
     Track(Track),
 }
 
-impl<W: Write> Perfetto<W> {
-    /// Nothing is written yet. Give it a buffered writer.
-    pub fn new(out: W, metadata: &Metadata) -> Perfetto<W> {
+impl<'w> Perfetto<'w> {
+    /// Nothing is written yet.
+    pub(super) fn new(out: impl Write + 'w, metadata: &Metadata) -> Perfetto<'w> {
         Perfetto {
-            out,
+            out: buffered(out),
             buffer: Vec::new(),
             tracks: HashMap::new(),
             names: HashMap::new(),
@@ -242,7 +243,7 @@ impl<W: Write> Perfetto<W> {
     }
 }
 
-impl<W: Write> Form for Perfetto<W> {
+impl Form for Perfetto<'_> {
     fn step(&mut self, step: &Step<'_>) -> io::Result<()> {
         let mut event = TrackEvent {
             track_uuid: Some(self.track(&step.track)?),

@@ -19,7 +19,7 @@ fn metadata() -> Metadata {
     }
 }
 
-fn all(mut form: impl Export, events: &[Event]) {
+fn all(mut form: Box<dyn Export + '_>, events: &[Event]) {
     for event in events {
         form.write(event.clone()).unwrap();
     }
@@ -51,7 +51,7 @@ fn csv_has_every_cell() {
         events.push(event);
     }
     let mut bytes = Vec::new();
-    all(Csv::new(&mut bytes).unwrap(), &events);
+    all(csv(&mut bytes).unwrap(), &events);
     let mut reader = ::csv::Reader::from_reader(&bytes[..]);
     let names: Vec<&str> = Column::ALL.iter().map(|column| column.name()).collect();
     assert_eq!(reader.headers().unwrap(), &names[..]);
@@ -179,8 +179,7 @@ pub(super) fn story() -> Vec<Event> {
 
 fn chrome(events: &[Event]) -> Json {
     let mut bytes = Vec::new();
-    let form = Chrome::new(&mut bytes, &metadata()).unwrap();
-    all(Timeline::new(form), events);
+    all(super::chrome(&mut bytes, &metadata()).unwrap(), events);
     serde_json::from_slice(&bytes).unwrap()
 }
 

@@ -12,7 +12,7 @@ use stopgap_events::units::Nanos;
 
 /// Where something is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Track {
+pub(super) enum Track {
     /// A thread's lane. Its process is the one that the trace named last.
     Thread {
         /// Its process.
@@ -47,7 +47,7 @@ pub enum Track {
 /// One thing to draw. On one track times do not go back, and slices nest: each that begins ends, the
 /// last first.
 #[derive(Debug)]
-pub struct Step<'a> {
+pub(super) struct Step<'a> {
     /// When.
     pub time: Nanos,
     /// Where.
@@ -60,7 +60,7 @@ pub struct Step<'a> {
 
 /// The slice, point or value to draw.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub(super) enum What {
     /// A slice begins.
     Begin(Label),
     /// The slice that began last on its track ends.
@@ -73,7 +73,7 @@ pub enum What {
 
 /// The text on a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Label {
+pub(super) struct Label {
     /// Its name.
     pub name: String,
     /// One of few words by which a viewer chooses.
@@ -81,7 +81,7 @@ pub struct Label {
 }
 
 /// A file of a drawing.
-pub trait Form {
+pub(super) trait Form {
     /// Draws.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ pub trait Form {
 /// Events may come out of order by as much as 65,536 of them; more is an error. A slice without an
 /// end is closed where its thread ends, where what it was in ends, or with the trace; an end without
 /// a beginning is a point.
-pub struct Timeline<F> {
+pub(super) struct Timeline<F> {
     form: F,
     order: InOrder,
     slices: Slices,
@@ -116,7 +116,7 @@ pub struct Timeline<F> {
 
 impl<F: Form> Timeline<F> {
     /// Nothing is drawn yet.
-    pub fn new(form: F) -> Timeline<F> {
+    pub(super) fn new(form: F) -> Timeline<F> {
         Timeline {
             form,
             order: InOrder::new(),
@@ -144,7 +144,7 @@ impl<F: Form> Export for Timeline<F> {
         }
     }
 
-    fn finish(mut self) -> Result<(), ExportError> {
+    fn finish(mut self: Box<Self>) -> Result<(), ExportError> {
         while let Some(event) = self.order.pop() {
             self.draw(&event)?;
         }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::messages::{Ftrace, FtraceEvent};
 use super::*;
+use crate::export;
 use crate::export::tests::{at, story, switch};
-use crate::export::{Export, Timeline};
 use crate::tests::mixed;
 use crate::{Loss, Stack};
 
@@ -26,7 +26,7 @@ fn packets(events: &[Event]) -> Vec<TracePacket> {
         ..Metadata::default()
     };
     let mut bytes = Vec::new();
-    let mut timeline = Timeline::new(Perfetto::new(&mut bytes, &metadata));
+    let mut timeline = export::perfetto(&mut bytes, &metadata);
     for event in events {
         timeline.write(event.clone()).unwrap();
     }
