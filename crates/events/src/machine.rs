@@ -105,7 +105,7 @@ pub struct Environment {
     pub uptime_s: Option<u64>,
     /// The kernel's id of this boot.
     pub boot_id: Option<String>,
-    /// Our rung on the ladder of privilege.
+    /// What this user may do on this machine.
     pub privilege: Privilege,
     /// Names of the capabilities among those that matter here which we hold.
     pub capabilities: Vec<String>,
