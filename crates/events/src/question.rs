@@ -44,8 +44,6 @@ pub struct Facts {
     pub led_by_workload: Option<&'static str>,
     /// Flags of the `probe` command that shows in depth what `check` found; with a space before each.
     pub probe_flags: &'static str,
-    /// Whether stopgap has a fix for the stall.
-    pub has_fix: bool,
 }
 
 /// The facts of every question, in the order in which `check` asks.
@@ -59,7 +57,6 @@ pub const FACTS: [Facts; 5] = [
         led_by: "map",
         led_by_workload: Some("pbobench"),
         probe_flags: "",
-        has_fix: true,
     },
     Facts {
         question: Question::Roundtrip,
@@ -71,7 +68,6 @@ pub const FACTS: [Facts; 5] = [
         led_by_workload: None,
         // Both patterns that cost switches, beside those that do not.
         probe_flags: " --client poll,read --server poll --k 1 --work 0,50us --batch 1,32 --reply together,each",
-        has_fix: true,
     },
     Facts {
         question: Question::Chunks,
@@ -82,7 +78,6 @@ pub const FACTS: [Facts; 5] = [
         led_by: "block",
         led_by_workload: None,
         probe_flags: "",
-        has_fix: true,
     },
     Facts {
         question: Question::Reclaim,
@@ -93,7 +88,6 @@ pub const FACTS: [Facts; 5] = [
         led_by: "populate a block",
         led_by_workload: None,
         probe_flags: "",
-        has_fix: true,
     },
     Facts {
         question: Question::Wakeup,
@@ -104,7 +98,6 @@ pub const FACTS: [Facts; 5] = [
         led_by: "wake-up",
         led_by_workload: None,
         probe_flags: "",
-        has_fix: false,
     },
 ];
 

@@ -115,20 +115,11 @@ fn said(parameter: &Parameter) -> String {
     }
 }
 
-/// What a question's record is compared by unless told otherwise: series and workload. One that has many samples a run, so that a
-/// run has quantiles.
-const USUAL: [(Question, &str, Option<&str>); 4] = [
-    (Question::Placement, "map", Some("pbobench")),
-    (Question::Roundtrip, "latency", None),
-    (Question::Chunks, "block", None),
-    (Question::Reclaim, "populate a block", None),
-];
-
 /// The series that are asked for, the one to compare first: those of the name, and after it parameters that they must have
-/// (`map backend=memfd n=200`). Without a name the question's [usual](USUAL) one where the record has it, else the latency whose
-/// name and workload come first by their text. Among these the one of the largest `n` leads, then the one whose parameters come
-/// first by their text. Nothing goes by the order of a record's series, which is chance. One that failed is not passed over for
-/// another.
+/// (`map backend=memfd n=200`). Without a name the one that leads its question (`FACTS`) where the record has it, else the latency
+/// whose name and workload come first by their text. Among these the one of the largest `n` leads, then the one whose parameters
+/// come first by their text. Nothing goes by the order of a record's series, which is chance. One that failed is not passed over
+/// for another.
 fn series<'a>(answer: &'a Answer, wanted: Option<&str>) -> Result<Vec<&'a Series>, ReadError> {
     let (mut name, mut parameters) = (Vec::new(), Vec::new());
     for word in wanted.unwrap_or_default().split(' ') {
@@ -140,17 +131,20 @@ fn series<'a>(answer: &'a Answer, wanted: Option<&str>) -> Result<Vec<&'a Series
     let mut name = name.join(" ");
     let workload = |series: &Series| series.parameters.get("workload").map(said);
     let of_all = || answer.series.iter();
-    let usual = USUAL.iter().find(|(question, name, on)| {
-        let is = |series: &Series| {
-            series.name == *name && on.is_none_or(|on| workload(series).as_deref() == Some(on))
-        };
-        *question == answer.question && of_all().any(is)
-    });
+    let facts = answer.question.facts();
+    let leads = |series: &Series| {
+        let on = facts.led_by_workload;
+        series.name == facts.led_by && on.is_none_or(|on| workload(series).as_deref() == Some(on))
+    };
+    let usual = of_all().any(leads).then_some(facts);
     let latencies = of_all().filter(|series| series.unit == "ns");
     let first = latencies.min_by_key(|series| (&series.name, workload(series)));
     let first = first.or(of_all().min_by_key(|series| (&series.name, workload(series))));
     let (usual, on) = match (usual, first) {
-        (Some((_, name, on)), _) => ((*name).to_owned(), on.map(str::to_owned)),
+        (Some(facts), _) => (
+            facts.led_by.to_owned(),
+            facts.led_by_workload.map(str::to_owned),
+        ),
         (None, Some(first)) => (first.name.clone(), workload(first)),
         (None, None) => (String::new(), None),
     };
