@@ -259,15 +259,20 @@ pub(crate) fn journal() -> Result<Journal<'static>, Failure> {
     Ok(Journal::new(&Linux, &folder))
 }
 
-/// Carries `work` out, puts back what it changed through the journal, and tells what could not be put back.
+/// Carries `work` out and puts back what it changed through the journal. What could not be put back is told, and fails the
+/// command.
 pub(crate) fn in_scope<T>(
     journal: &Journal<'_>,
     work: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let scope = journal.scope();
     let done = work();
-    for error in scope.undo() {
+    let left = scope.undo();
+    for error in &left {
         tell(&format!("not put back: {error}; try: stopgap restore"));
+    }
+    if done.is_ok() && !left.is_empty() {
+        return Err(Failure::error("not everything was put back"));
     }
     done
 }
