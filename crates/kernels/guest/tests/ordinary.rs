@@ -95,26 +95,31 @@ fn every_kind_of_cell_is_carried_out_and_a_failure_stops_nothing() {
     assert!(said.starts_with(b"/bin"), "{said:?}");
 }
 
-/// A device that this machine may lack: figures or the reason.
+/// A device that this machine may lack: figures, or the reason with what it takes.
 #[test]
 fn a_device_is_used_or_its_lack_is_said() {
     let folder = tempfile::tempdir().unwrap();
-    let work = Work::Device {
-        device: Device::Vgem,
-        n: 10,
-        operations: 50,
-    };
-    let plan = written(folder.path(), vec![cell("vgem", work)]);
-    let text = String::from_utf8(guest(&[&plan]).stdout).unwrap();
-    let read = Transcript::read(text.lines()).unwrap();
-    match &read.failed[..] {
-        [] => assert!(read.counts("vgem", "create").is_some()),
-        [(name, why)] => {
-            assert_eq!(name, "vgem");
-            assert!(!why.is_empty());
-            skip(&Skip::machine(format!("vgem: {why}")));
+    for (name, device, takes) in [
+        ("vgem", Device::Vgem, "modprobe vgem"),
+        ("udmabuf", Device::Udmabuf, "udmabuf"),
+    ] {
+        let work = Work::Device {
+            device,
+            n: 10,
+            operations: 50,
+        };
+        let plan = written(folder.path(), vec![cell(name, work)]);
+        let text = String::from_utf8(guest(&[&plan]).stdout).unwrap();
+        let read = Transcript::read(text.lines()).unwrap();
+        match &read.failed[..] {
+            [] => assert!(read.counts(name, "create").is_some()),
+            [(failed, why)] => {
+                assert_eq!(failed, name);
+                assert!(why.contains(takes), "{why}");
+                skip(&Skip::machine(format!("{name}: {why}")));
+            }
+            more => panic!("{more:?}"),
         }
-        more => panic!("{more:?}"),
     }
 }
 
