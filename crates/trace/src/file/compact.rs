@@ -71,9 +71,7 @@ impl<'a> Compact<'a> {
         if count > left {
             return Err(Broken::Short);
         }
-        {
-            self.position += count as usize;
-        }
+        self.position += count as usize;
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! What is known beside the line: threads, and which system calls have been report.
+//! What is known beside the line: threads, and which system calls have been reported.
 
 use std::collections::HashMap;
 use std::str::FromStr;

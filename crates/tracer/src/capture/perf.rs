@@ -90,7 +90,8 @@ impl PerfSpool {
     pub fn start(&mut self, system: &dyn System, pid: u32) -> Result<()> {
         self.recorder.start()?;
         if self.description.period.is_some() {
-            self.description.mappings = maps::executable(system, pid)?;
+            let mappings = maps::executable(system, pid)?;
+            self.description.mappings.extend(mappings);
         }
         Ok(())
     }
