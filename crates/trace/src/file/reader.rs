@@ -7,7 +7,7 @@ use parquet::column::reader::get_column_reader;
 use super::footer::Footer;
 use super::pages::Pages;
 use super::rows::{Rows, Texts};
-use crate::cell::{Get, Value};
+use crate::cell::{Get, Value, Wrong};
 use crate::column::Column;
 use crate::{Error, Event, Metadata, Place};
 
@@ -27,13 +27,31 @@ pub struct Reader<R> {
     group_rows_left: u64,
     /// The number of the row that comes next.
     row: u64,
-    /// Some rows, by column; `None` where the file has no such column.
+    decoded: Decoded,
+    texts: Texts,
+    ended: bool,
+}
+
+/// Some rows. Not generic over where the file is, so that making events of them is compiled once, here.
+struct Decoded {
+    /// By column; `None` where the file has no such column.
     columns: Vec<Option<Rows>>,
     /// How many rows these are, and which of them comes next.
     rows: usize,
     next: usize,
-    texts: Texts,
-    ended: bool,
+}
+
+impl Decoded {
+    /// Makes an event of the row that comes next.
+    fn event(&self) -> Result<Event, Wrong> {
+        Event::from_cells(self)
+    }
+}
+
+impl Get for Decoded {
+    fn get(&self, column: Column) -> Option<Value<'_>> {
+        self.columns[column as usize].as_ref()?.get(self.next)
+    }
 }
 
 impl<R: Read + Seek> Reader<R> {
@@ -51,9 +69,11 @@ impl<R: Read + Seek> Reader<R> {
             next_group: 0,
             group_rows_left: 0,
             row: 0,
-            columns: Column::ALL.iter().map(|_| None).collect(),
-            rows: 0,
-            next: 0,
+            decoded: Decoded {
+                columns: Column::ALL.iter().map(|_| None).collect(),
+                rows: 0,
+                next: 0,
+            },
             texts: Texts::default(),
             ended: false,
         })
@@ -72,7 +92,7 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     fn step(&mut self) -> Result<Option<Event>, Error> {
-        while self.next == self.rows {
+        while self.decoded.next == self.decoded.rows {
             if self.group_rows_left == 0 {
                 if self.next_group == self.footer.groups() {
                     return Ok(None);
@@ -82,9 +102,9 @@ impl<R: Read + Seek> Reader<R> {
                 self.decode()?;
             }
         }
-        let event = Event::from_cells(self);
+        let event = self.decoded.event();
         let event = event.map_err(|wrong| Error::new(Place::Row(self.row), wrong.0))?;
-        self.next += 1;
+        self.decoded.next += 1;
         self.row += 1;
         Ok(Some(event))
     }
@@ -94,7 +114,7 @@ impl<R: Read + Seek> Reader<R> {
         let wrong = |why: String| Error::new(Place::Row(row), why);
         let (rows, chunks) = self.footer.group(self.next_group).map_err(wrong)?;
         self.next_group += 1;
-        self.columns.fill_with(|| None);
+        self.decoded.columns.fill_with(|| None);
         let mut footprint = 0;
         for (file, chunk) in self.footer.columns.iter().zip(chunks) {
             let in_column = |why: String| wrong(format!("column {}: {why}", file.column.name()));
@@ -110,7 +130,7 @@ impl<R: Read + Seek> Reader<R> {
             let pages = pages.map_err(in_column)?;
             footprint += pages.footprint();
             let reader = get_column_reader(Arc::clone(&file.descriptor), Box::new(pages));
-            self.columns[file.column as usize] = Some(Rows::new(file.column, reader));
+            self.decoded.columns[file.column as usize] = Some(Rows::new(file.column, reader));
         }
         if footprint > LARGEST_FOOTPRINT {
             return Err(wrong(format!(
@@ -125,23 +145,16 @@ impl<R: Read + Seek> Reader<R> {
     /// Decodes the next rows of all columns.
     fn decode(&mut self) -> Result<(), Error> {
         let rows = usize::try_from(self.group_rows_left).map_or(ROWS, |left| left.min(ROWS));
-        for column in self.columns.iter_mut().flatten() {
+        for column in self.decoded.columns.iter_mut().flatten() {
             column.fill(rows, &mut self.texts).map_err(|why| {
                 let name = column.column().name();
                 let why = format!("column {name}, in this row or the {rows} from it: {why}");
                 Error::new(Place::Row(self.row), why)
             })?;
         }
-        (self.next, self.rows) = (0, rows);
+        (self.decoded.next, self.decoded.rows) = (0, rows);
         self.group_rows_left -= rows as u64;
         Ok(())
-    }
-}
-
-/// The row that comes next.
-impl<R> Get for Reader<R> {
-    fn get(&self, column: Column) -> Option<Value<'_>> {
-        self.columns[column as usize].as_ref()?.get(self.next)
     }
 }
 
