@@ -8,6 +8,7 @@
 //! * [`roundtrip`]: a client and a server that talk, as the probe measures and the model runs them.
 //! * [`reclaim`]: the loads that make memory short, for the probe and the model.
 //! * [`snapshot`]: physical memory as it lies at one moment, and its file.
+//! * [`wait`]: one interval in which a thread was off its CPU: what every capture makes and every explanation reads.
 //! * [`question`]: the four questions; [`words`]: one word for each thing to choose from.
 //! * [`bounded`]: reads what must be in memory as a whole, up to a limit.
 //! * [`random`]: the pinned random stream behind every printed seed.
@@ -25,5 +26,6 @@ pub mod reclaim;
 pub mod roundtrip;
 pub mod snapshot;
 pub mod units;
+pub mod wait;
 pub mod words;
 pub mod workload;

@@ -1,0 +1,231 @@
+//! A *wait*: one interval in which a thread was off its CPU.
+//!
+//! ```text
+//!   running | asleep                 | runnable           | running
+//!         left                     woken                 ran
+//! ```
+//!
+//! Between capture and explanation there is this one type. BPF programs make waits as they happen; tracefs, perf and
+//! old traces have switches and wake-ups, of which a state machine makes them. What a source cannot tell is `None`.
+
+use std::sync::Arc;
+
+use crate::units::Nanos;
+use crate::words;
+
+/// One interval off the CPU, of one thread.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// When the thread left its CPU; where `began_before` is set, when the recording began.
+    pub left: Nanos,
+    /// Whether it had left before the recording began.
+    pub began_before: bool,
+    /// When it was made runnable. `None`: not seen, or it was runnable all the time.
+    pub woken: Option<Nanos>,
+    /// When it ran again. `None`: not before the recording ended.
+    pub ran: Option<Nanos>,
+    /// The CPU that it left; the CPU on which it ran again is the event's.
+    pub left_cpu: Option<u32>,
+    /// What it did off the CPU.
+    pub state: Option<State>,
+    /// Whether the scheduler took the CPU from it: it could have run on.
+    pub preempted: Option<bool>,
+    /// Whether it left because its cgroup had used up its share of CPU time (`cpu.max`).
+    pub throttled: Option<bool>,
+    /// Whether the kernel counts the sleep as one for I/O (`task_struct.in_iowait`).
+    pub for_io: Option<bool>,
+    /// The kernel's priority of the thread, lower is more urgent.
+    pub priority: Option<i32>,
+    /// What the thread was doing when it left.
+    pub within: Option<Within>,
+    /// Its system call, where it was in one.
+    pub call: Option<Call>,
+    /// The next instruction in user mode.
+    pub instruction_pointer: Option<u64>,
+    /// The stack pointer in user mode.
+    pub stack_pointer: Option<u64>,
+    /// Where in the kernel it waited.
+    pub stack: Option<Stack>,
+    /// Where in the program it waited.
+    pub user_stack: Option<Stack>,
+    /// The thread that got the CPU; 0 is the idle task.
+    pub next: Option<Task>,
+    /// The thread that had the CPU on which this one ran again, before it.
+    pub previous: Option<Task>,
+    /// Who made it runnable.
+    pub waker: Option<Waker>,
+}
+
+/// A thread by number and name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// Its thread id; 0 is the idle task.
+    pub tid: u32,
+    /// Its name.
+    pub comm: Option<Arc<str>>,
+}
+
+/// A system call that a thread is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Its number, as the machine counts them.
+    pub number: u32,
+    /// Its name, without `sys_`.
+    pub name: Option<Arc<str>>,
+    /// Its first three arguments, as the registers had them.
+    pub arguments: [Option<u64>; 3],
+}
+
+/// A call stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stack {
+    /// Frames joined by `;`, outermost first; kernel frames end in `_[k]`. A frame is a function's name or `0x...`.
+    pub frames: Arc<str>,
+    /// Whether it was taken of an earlier wait in the same call, at the same depth and instruction.
+    pub of_a_like_wait: bool,
+}
+
+/// Who made a thread runnable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waker {
+    /// The thread that had the CPU at that moment.
+    pub task: Task,
+    /// Whether that thread itself did it, or an interrupt on its CPU. `None`: unknown.
+    pub context: Option<Context>,
+    /// The system call that the waking thread was in.
+    pub call: Option<Call>,
+}
+
+/// What a thread does off its CPU. Words are the kernel's letters (`/proc/PID/status`, fs/proc/array.c).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum State {
+    /// Runnable: it was pre-empted, gave the CPU up, or is new.
+    Runnable,
+    /// Asleep, and a signal wakes it.
+    Sleeping,
+    /// Asleep, and no signal wakes it.
+    Blocked,
+    /// Asleep as `Blocked`, but not counted as load: an idle kernel thread.
+    Idle,
+    /// Stopped by a signal.
+    Stopped,
+    /// Stopped by a tracer.
+    Traced,
+    /// A parked kernel thread.
+    Parked,
+    /// It has ended.
+    Dead,
+}
+
+words!(
+    State, "state",
+    Runnable "R",
+    Sleeping "S",
+    Blocked "D",
+    Idle "I",
+    Stopped "T",
+    Traced "t",
+    Parked "P",
+    Dead "X",
+);
+
+/// What a thread was doing when it left its CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Within {
+    /// It was in a system call.
+    Call,
+    /// It was in its own code, or in the kernel because of an interrupt or a fault.
+    User,
+    /// It is a kernel thread, which has no calls.
+    Kernel,
+    /// It is new and had not run yet.
+    New,
+}
+
+words!(
+    Within, "place",
+    Call "call",
+    User "user",
+    Kernel "kernel",
+    New "new",
+);
+
+/// On whose behalf a CPU acted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Context {
+    /// The thread itself.
+    Task,
+    /// A softirq: timers, the network, completed I/O.
+    Softirq,
+    /// A hard interrupt.
+    Interrupt,
+}
+
+words!(
+    Context, "context",
+    Task "task",
+    Softirq "softirq",
+    Interrupt "interrupt",
+);
+
+impl Wait {
+    /// Returns how long the thread could not run: asleep, stopped, or waiting for nobody to wake it. `None` where no
+    /// waking was seen and it did sleep.
+    #[must_use]
+    pub fn asleep(&self) -> Option<Nanos> {
+        match (self.state, self.woken) {
+            (Some(State::Runnable), _) => Some(Nanos(0)),
+            (_, Some(woken)) => Some(woken.saturating_sub(self.left)),
+            (_, None) => None,
+        }
+    }
+
+    /// Returns how long the thread was ready and had no CPU. `None` where it did not run again, or no waking was seen
+    /// and it did sleep.
+    #[must_use]
+    pub fn runnable(&self) -> Option<Nanos> {
+        let ready = match self.state {
+            Some(State::Runnable) => self.left,
+            _ => self.woken?,
+        };
+        Some(self.ran?.saturating_sub(ready))
+    }
+
+    /// Returns the whole length. `None` where it did not run again.
+    #[must_use]
+    pub fn length(&self) -> Option<Nanos> {
+        Some(self.ran?.saturating_sub(self.left))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_has_two_parts_and_a_preemption_one() {
+        let slept = Wait {
+            left: Nanos(10),
+            woken: Some(Nanos(70)),
+            ran: Some(Nanos(100)),
+            state: Some(State::Sleeping),
+            ..Wait::default()
+        };
+        assert_eq!(slept.asleep(), Some(Nanos(60)));
+        assert_eq!(slept.runnable(), Some(Nanos(30)));
+        assert_eq!(slept.length(), Some(Nanos(90)));
+        let preempted = Wait {
+            woken: None,
+            state: Some(State::Runnable),
+            ..slept.clone()
+        };
+        assert_eq!(preempted.asleep(), Some(Nanos(0)));
+        assert_eq!(preempted.runnable(), Some(Nanos(90)));
+        let unseen = Wait {
+            woken: None,
+            ..slept
+        };
+        assert_eq!(unseen.asleep(), None, "unknown is not 0");
+        assert_eq!(unseen.runnable(), None);
+    }
+}
