@@ -3,6 +3,7 @@
 
 use super::cell::{Cell, Get, Put, Text, Wrong, word_cells};
 use super::column::Column;
+use super::row::Row;
 use stopgap_events::memory::MemoryEvent;
 use stopgap_events::range::AddressRange;
 use stopgap_events::units::{Bytes, Nanos, Pages};
@@ -35,12 +36,17 @@ word_cells!(Reclaimer);
 
 /// Defines [`Kind`]: per kind its word, and per field the columns that it stands in.
 macro_rules! kinds {
-    ($(
+    (
+        rows {
+            $($boxed:ident($row:ty) $boxed_word:literal $boxed_what:literal;)*
+        }
+        $(
         $(#[$doc:meta])*
         $kind:ident $word:literal $what:literal {
             $( $(#[$field_doc:meta])* $field:ident: $type:ty = $($column:ident)+; )*
         }
-    )+) => {
+        )+
+    ) => {
         /// An event. `None` means unknown or not applicable.
         #[derive(Debug, Clone, PartialEq)]
         #[non_exhaustive]
@@ -52,6 +58,7 @@ macro_rules! kinds {
                 /// Where the mapping (of a protect: what changes) lies.
                 range: Option<AddressRange>,
             },
+            $( #[doc = $boxed_what] $boxed(Box<$row>), )*
             $(
                 $(#[$doc])*
                 #[doc = $what]
@@ -65,6 +72,7 @@ macro_rules! kinds {
             pub fn word(&self) -> &'static str {
                 match self {
                     Kind::Memory { event, .. } => super::memory::word(event),
+                    $( Kind::$boxed(_) => $boxed_word, )*
                     $( Kind::$kind { .. } => $word, )+
                 }
             }
@@ -73,6 +81,7 @@ macro_rules! kinds {
             pub(super) fn put_cells(&self, to: &mut impl Put) {
                 match self {
                     Kind::Memory { event, range } => super::memory::put_cells(event, *range, to),
+                    $( Kind::$boxed(row) => row.put_cells(to), )*
                     $( Kind::$kind { $($field),* } => {
                         $( $field.put_cells(&[$(Column::$column),+], to); )*
                     } )+
@@ -82,6 +91,7 @@ macro_rules! kinds {
             /// The kind of that word from its columns.
             pub(super) fn from_cells(word: &str, from: &impl Get) -> Result<Kind, Wrong> {
                 match word {
+                    $( $boxed_word => Row::from_cells(from).map(|row| Kind::$boxed(Box::new(row))), )*
                     $( $word => Ok(Kind::$kind {
                         $( $field: Cell::from_cells(&[$(Column::$column),+], from)?, )*
                     }), )+
@@ -97,12 +107,16 @@ macro_rules! kinds {
             super::memory::KINDS[2],
             super::memory::KINDS[3],
             super::memory::KINDS[4],
+            $( ($boxed_word, $boxed_what, <$row>::COLUMNS), )*
             $( ($word, $what, &[$($(Column::$column),+),*]), )+
         ];
     };
 }
 
 kinds! {
+    rows {
+        Wait(stopgap_events::wait::Wait) "wait" "A thread was off its CPU; it runs again now (`sched_switch` twice, `sched_waking`).";
+    }
     Switch "switch" "A thread leaves its CPU, another gets it (`sched_switch`, `PERF_RECORD_SWITCH`)." {
         /// The state in which it leaves, in the kernel's letters.
         state: Option<Text> = State;

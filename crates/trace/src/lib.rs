@@ -31,6 +31,7 @@ pub mod lines;
 mod memory;
 mod metadata;
 mod recorded;
+mod row;
 pub mod text;
 
 pub use address_space::{AddressSpace, AddressSpaces, HEAP_END, Holes};
@@ -50,7 +51,9 @@ use stopgap_events::units::Nanos;
 
 /// The version of the columns and the metadata, as files name it. What is added within a version
 /// is ignored by readers that do not know it.
-pub const SCHEMA: &str = "stopgap.trace/1";
+pub const SCHEMA: &str = "stopgap.trace/2";
+/// The version before, which is read too. It has no waits: it has the switches and wake-ups of which they are made.
+const SCHEMA_BEFORE: &str = "stopgap.trace/1";
 
 /// One event.
 #[derive(Debug, Clone, PartialEq)]

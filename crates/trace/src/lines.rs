@@ -1,9 +1,9 @@
 //! JSON lines: one event a line, an object with the names of [`super::Column`]; null columns may be
 //! left out. The first line may be the trace's own description instead: [`Metadata`] and
-//! `"schema":"stopgap.trace/1"`.
+//! `"schema":"stopgap.trace/2"`.
 //!
 //! ```text
-//! {"schema":"stopgap.trace/1","clock":"monotonic"}
+//! {"schema":"stopgap.trace/2","clock":"monotonic"}
 //! {"time_ns":81230045,"kind":"unmap","pid":812,"tid":812,"id":17}
 //! ```
 //!

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::{Error, Place, SCHEMA};
+use super::{Error, Place, SCHEMA, SCHEMA_BEFORE};
 use stopgap_events::machine::Missing;
 use stopgap_events::range::AddressRange;
 use stopgap_events::units::{Bytes, Nanos};
@@ -68,7 +68,7 @@ pub struct Metadata {
 
 /// Refuses a version that is not ours.
 pub(super) fn check_schema(place: Place, schema: &str) -> Result<(), Error> {
-    if schema == SCHEMA {
+    if [SCHEMA, SCHEMA_BEFORE].contains(&schema) {
         return Ok(());
     }
     let schema: String = schema
@@ -78,6 +78,6 @@ pub(super) fn check_schema(place: Place, schema: &str) -> Result<(), Error> {
         .collect();
     Err(Error::new(
         place,
-        format!("its schema is '{schema}'; this version reads {SCHEMA}"),
+        format!("its schema is '{schema}'; this version reads {SCHEMA} and {SCHEMA_BEFORE}"),
     ))
 }

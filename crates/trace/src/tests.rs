@@ -2,6 +2,7 @@
 
 use super::*;
 use stopgap_events::random::Random;
+use stopgap_events::wait::State;
 
 /// Events of each kind: with every column, in each word that a column may have, and with those alone that it needs.
 pub(super) fn of_every_kind() -> Vec<Event> {
@@ -11,7 +12,8 @@ pub(super) fn of_every_kind() -> Vec<Event> {
         let columns = || Column::ALL[..6].iter().chain(*uses);
         let cells = |variant| Cells(columns().map(|&c| (c, cell(c, word, variant))).collect());
         let mut bare = cells(0);
-        for column in columns() {
+        // A task's name cannot stand without its number, which comes before.
+        for column in columns().collect::<Vec<_>>().into_iter().rev() {
             let cell = bare.0.remove(column).unwrap();
             if Event::from_cells(&bare).is_err() {
                 bare.0.insert(*column, cell);
@@ -39,7 +41,15 @@ fn cell(column: Column, kind: &str, variant: usize) -> (Text, Option<i128>) {
                 .map(|by| by.word())
                 .collect::<Vec<_>>(),
         ),
-        (Column::Stack, _) => one_of(&["main;read;vfs_read_[k]", "0x4f"]),
+        (Column::State, _) if kind == "wait" => one_of(
+            &State::ALL
+                .iter()
+                .map(|state| state.word())
+                .collect::<Vec<_>>(),
+        ),
+        (Column::Within, _) => one_of(&["call", "user", "kernel", "new"]),
+        (Column::WakerContext, _) => one_of(&["task", "softirq", "interrupt"]),
+        (Column::Stack | Column::UserStack, _) => one_of(&["main;read;vfs_read_[k]", "0x4f"]),
         (_, ColumnType::Text) => one_of(&["word", "a \"quoted\"\nname\u{1}", "\u{e4}", ""]),
         // Ranges, which must not leave the address space.
         (Column::Address | Column::LimitStart, _) => ("".into(), Some(0x7000_0000_0000 + number)),
@@ -90,9 +100,15 @@ pub(super) fn leave(name: &str, result: i64) -> Kind {
 pub(super) fn mixed(count: usize, seed: u64) -> Vec<Event> {
     let kinds = of_every_kind();
     let mut random = Random::new(seed);
-    let event = |time| Event {
-        time: Nanos(time as u64 * 1_000),
-        ..kinds[random.index(kinds.len())].clone()
+    let event = |number| {
+        let mut event = kinds[random.index(kinds.len())].clone();
+        event.time = Nanos(number as u64 * 1_000);
+        if let Kind::Wait(wait) = &mut event.kind {
+            wait.left = Nanos(0);
+            wait.woken = wait.woken.map(|_| Nanos(0));
+            wait.ran = wait.ran.map(|_| event.time);
+        }
+        event
     };
     (0..count).map(event).collect()
 }

@@ -111,7 +111,7 @@ fn the_first_line_may_be_wrong_too() {
         ),
         ("{\"schema\":1}", "line 1: invalid type"),
         (
-            "{\"schema\":\"stopgap.trace/1\",\"clock\":\"sundial\"}",
+            "{\"schema\":\"stopgap.trace/2\",\"clock\":\"sundial\"}",
             "line 1: unknown variant",
         ),
     ] {
