@@ -118,7 +118,7 @@ columns! {
     WakerArgument0 "waker_argument0" U64 "" "its first argument";
     WakerArgument1 "waker_argument1" U64 "" "second";
     WakerArgument2 "waker_argument2" U64 "" "third";
-    TargetTid "target_tid" U32 "" "thread that is woken or made";
+    TargetTid "target_tid" U32 "" "thread that is woken or made, or gets a signal";
     TargetPid "target_pid" U32 "" "its process";
     TargetComm "target_comm" Text "" "its name";
     TargetPriority "target_priority" I32 "" "its priority";
@@ -133,7 +133,7 @@ columns! {
     Argument3 "argument3" U64 "" "fourth";
     Argument4 "argument4" U64 "" "fifth";
     Argument5 "argument5" U64 "" "sixth";
-    Result "result" I64 "" "what came back; an error as -errno";
+    Result "result" I64 "" "what came back; an error as -errno; of a signal 0 delivered, 1 ignored, 2 pending already, 3 no memory to queue it, 4 details lost";
     InstructionPointer "instruction_pointer" U64 "" "instruction that faulted; of a wait the next one in user mode";
     StackPointer "stack_pointer" U64 "" "stack pointer in user mode";
     ErrorCode "error_code" U64 "" "the processor's error code of a fault";
@@ -169,8 +169,25 @@ columns! {
     StackOfLikeWait "stack_of_like_wait" Bool "" "whether `stack` was taken of an earlier wait in the same call, at the same depth and instruction; null is false";
     UserStack "user_stack" Text "" "where in the program the thread waited, as `stack`";
     UserStackOfLikeWait "user_stack_of_like_wait" Bool "" "whether `user_stack` was taken of an earlier wait; null is false";
-    Name "name" Text "" "name of a counter or a mark";
+    Name "name" Text "" "name of a counter or a mark; of a span the work item's function, the softirq's name, the interrupt's handler or number";
     Value "value" I64 "" "the counter's value";
+    What "what" Text "" "what it was, with the kernel's events at its ends: `direct-reclaim` (`mm_vmscan_direct_reclaim_begin`, `_end`), `memcg-reclaim` (`mm_vmscan_memcg_reclaim_begin`, `_end`), `throttled` (`mm_vmscan_throttled`), `shrinker` (`mm_shrink_slab_start`, `_end`), `compaction` (`mm_compaction_begin`, `_end`), `lock` (`contention_begin`, `_end`), `mmap-lock` (`mmap_lock_start_locking`, `mmap_lock_acquire_returned`), `fence` (`dma_fence_wait_start`, `_end`), `page-fault` (`page_fault_user`, `page_fault_kernel`), `page-lock` (`folio_wait_bit()`), `writeback` (`folio_wait_writeback()`), `block` (`block_rq_insert` or `block_rq_issue`, `block_rq_complete`), `softirq` (`softirq_entry`, `_exit`), `interrupt` (`irq_handler_entry`, `_exit`), `work` (`workqueue_execute_start`, `_end`)";
+    BeginNs "begin_ns" U64 "ns" "when the span began; of a block request when it came into the device's queue, or where that has none, was issued";
+    IssuedNs "issued_ns" U64 "ns" "when the block request was issued to the device";
+    HolderTid "holder_tid" U32 "" "thread that held the lock when the wait for it began";
+    Moment "moment" Text "" "when the kernel's counts of the thread were read: `begin` of the recording, `new` thread (`task_newtask`), `renamed` (`task_rename`; `comm` is the new name), `exit` (`sched_process_exit`), `end` of the recording";
+    ParentPid "parent_pid" U32 "" "process that made the thread's process";
+    NamespaceTid "namespace_tid" U32 "" "the thread's number in its own PID namespace";
+    StartedNs "started_ns" U64 "ns" "when the thread began";
+    Cgroup "cgroup" Text "" "path of its cgroup, from the root of the hierarchy";
+    VoluntarySwitches "voluntary_switches" U64 "" "how often it has left its CPU by itself";
+    InvoluntarySwitches "involuntary_switches" U64 "" "how often its CPU was taken from it";
+    CpuTimeNs "cpu_time_ns" U64 "ns" "CPU time that it has had";
+    RunDelayNs "run_delay_ns" U64 "ns" "time in which it was ready and had no CPU";
+    MinorFaults "minor_faults" U64 "" "page faults of it that needed no disk";
+    MajorFaults "major_faults" U64 "" "page faults of it that needed the disk";
+    Signal "signal" U32 "" "number of the signal";
+    ToProcess "to_process" Bool "" "whether the signal is sent to the whole process";
 }
 
 #[cfg(test)]

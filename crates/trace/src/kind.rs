@@ -116,6 +116,8 @@ macro_rules! kinds {
 kinds! {
     rows {
         Wait(stopgap_events::wait::Wait) "wait" "A thread was off its CPU; it runs again now (`sched_switch` twice, `sched_waking`).";
+        Span(super::row::Span) "span" "What a thread was in the midst of is over: `what` says the kernel's events; the thread waited, or the work was done in its place.";
+        Task(super::row::TaskCounts) "task" "What the kernel has counted of a thread (its `task_struct`), at the moment that `moment` says.";
     }
     Switch "switch" "A thread leaves its CPU, another gets it (`sched_switch`, `PERF_RECORD_SWITCH`)." {
         /// The state in which it leaves, in the kernel's letters.
@@ -344,6 +346,20 @@ kinds! {
         context: Option<u64> = Context;
         /// Its sequence number.
         seqno: Option<u64> = Seqno;
+    }
+    Signal "signal" "A signal is sent (`signal_generate`), by the thread or, where `tid` is null, nobody knows by whom." {
+        /// Its number.
+        signal: u32 = Signal;
+        /// The thread that it is sent to; where it is for the process, one of its threads.
+        target_tid: u32 = TargetTid;
+        /// Its process.
+        target_pid: Option<u32> = TargetPid;
+        /// Its name.
+        target_comm: Option<Text> = TargetComm;
+        /// Whether it is sent to the whole process.
+        to_process: Option<bool> = ToProcess;
+        /// 0 delivered, 1 ignored, 2 pending already, 3 no memory to queue it, 4 details lost (`TRACE_SIGNAL_*`).
+        result: Option<i64> = Result;
     }
     Sample "sample" "Where a thread was when the profiler looked (`cpu-clock`)." {
         /// The calls.

@@ -43,6 +43,7 @@ pub use input::Input;
 pub use kind::{KINDS, Kind, Reclaimer, Stack};
 pub use metadata::{Clock, Loss, Metadata};
 pub use recorded::Recorded;
+pub use row::{Activity, Moment, Span, TaskCounts};
 
 use cell::{Cell, Get, Put, Value, Wrong};
 

@@ -1,9 +1,170 @@
-//! Kinds whose own columns make a type: [`Wait`].
+//! Kinds whose own columns make a type: [`Wait`], [`Span`], [`TaskCounts`].
 
-use super::cell::{Cell, Get, Put, Wrong, word_cells};
+use super::cell::{Cell, Get, Put, Text, Wrong, word_cells};
 use super::column::Column;
-use stopgap_events::units::Nanos;
+use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::wait::{Call, Context, Stack, State, Task, Wait, Waker, Within};
+use stopgap_events::words;
+
+/// Something that a thread was in the midst of, from `begin` to the time of its row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// What it was.
+    pub what: Activity,
+    /// When it began; of a block request when it came into the device's queue, or where it has none, was issued.
+    pub begin: Nanos,
+    /// When a block request was issued to the device.
+    pub issued: Option<Nanos>,
+    /// The function of a work item, the name of a softirq, the handler or the number of an interrupt.
+    pub name: Option<Text>,
+    /// Memory was reclaimed or compacted for an allocation of this order.
+    pub order: Option<u32>,
+    /// Flags of that allocation.
+    pub gfp: Option<Text>,
+    /// Whether compaction may wait.
+    pub synchronous: Option<bool>,
+    /// Pages freed; a shrinker's objects.
+    pub reclaimed: Option<u64>,
+    /// How compaction ended.
+    pub status: Option<Text>,
+    /// Why the thread was throttled.
+    pub reason: Option<Text>,
+    /// The shrinker's function.
+    pub shrinker: Option<Text>,
+    /// The kind of a lock.
+    pub lock: Option<Text>,
+    /// The address of a lock, of a page fault or of what the page maps.
+    pub address: Option<u64>,
+    /// Whether a lock is taken, or memory used, for writing.
+    pub write: Option<bool>,
+    /// The thread that held the lock when the wait began.
+    pub holder: Option<u32>,
+    /// The driver of a fence.
+    pub driver: Option<Text>,
+    /// The timeline of a fence.
+    pub timeline: Option<Text>,
+    /// The context of a fence.
+    pub context: Option<u64>,
+    /// The sequence number of a fence.
+    pub seqno: Option<u64>,
+    /// The block device.
+    pub device: Option<Text>,
+    /// The first sector of a block request.
+    pub sector: Option<u64>,
+    /// The size of a block request.
+    pub length: Option<Bytes>,
+    /// The operation of a block request.
+    pub operation: Option<Text>,
+    /// 0 or -errno: of the wait for a lock, of a block request.
+    pub result: Option<i64>,
+}
+
+/// What a [`Span`] is, with the kernel's events at its begin and its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Activity {
+    /// The thread freed memory for itself: `mm_vmscan_direct_reclaim_begin`, `_end`.
+    DirectReclaim,
+    /// The thread freed memory of its cgroup, which is full: `mm_vmscan_memcg_reclaim_begin`, `_end`.
+    MemcgReclaim,
+    /// The thread had to wait until others had freed memory: `mm_vmscan_throttled`, which comes at the end.
+    Throttled,
+    /// A shrinker ran: `mm_shrink_slab_start`, `_end`.
+    Shrinker,
+    /// Pages were moved together: `mm_compaction_begin`, `_end`.
+    Compaction,
+    /// The thread waited for a lock: `contention_begin`, `_end`.
+    Lock,
+    /// The thread waited for an mmap_lock: `mmap_lock_start_locking`, `mmap_lock_acquire_returned`.
+    MmapLock,
+    /// The thread waited for a fence: `dma_fence_wait_start`, `_end`.
+    Fence,
+    /// A page fault, from `page_fault_user` or `page_fault_kernel` to the return of `handle_mm_fault()`.
+    PageFault,
+    /// The thread waited until a page was unlocked: `folio_wait_bit()`, `__folio_lock()`.
+    PageLock,
+    /// The thread waited until a page was written: `folio_wait_writeback()`.
+    Writeback,
+    /// A block request of the thread: `block_rq_insert` or `block_rq_issue`, `block_rq_complete`.
+    Block,
+    /// A softirq on the CPU that the thread had: `softirq_entry`, `softirq_exit`.
+    Softirq,
+    /// A hard interrupt on the CPU that the thread had: `irq_handler_entry`, `irq_handler_exit`.
+    Interrupt,
+    /// A work item that the thread, a kernel's worker, carried out: `workqueue_execute_start`, `_end`.
+    Work,
+}
+
+words!(
+    Activity, "activity",
+    DirectReclaim "direct-reclaim",
+    MemcgReclaim "memcg-reclaim",
+    Throttled "throttled",
+    Shrinker "shrinker",
+    Compaction "compaction",
+    Lock "lock",
+    MmapLock "mmap-lock",
+    Fence "fence",
+    PageFault "page-fault",
+    PageLock "page-lock",
+    Writeback "writeback",
+    Block "block",
+    Softirq "softirq",
+    Interrupt "interrupt",
+    Work "work",
+);
+
+/// Facts about a thread at one moment: the fields of its `task_struct`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskCounts {
+    /// Which moment.
+    pub moment: Moment,
+    /// The process that made its process (`real_parent`).
+    pub parent_pid: Option<u32>,
+    /// Its number in the PID namespace that it is in.
+    pub namespace_tid: Option<u32>,
+    /// When it began (`start_time`), on the trace's clock.
+    pub started: Option<Nanos>,
+    /// The path of its cgroup, from the root of the hierarchy.
+    pub cgroup: Option<Text>,
+    /// Its priority.
+    pub priority: Option<i32>,
+    /// How often it left its CPU by itself (`nvcsw`).
+    pub voluntary: Option<u64>,
+    /// How often its CPU was taken from it (`nivcsw`).
+    pub involuntary: Option<u64>,
+    /// CPU time that it has had (`se.sum_exec_runtime`).
+    pub cpu: Option<Nanos>,
+    /// Time in which it was ready and had no CPU (`sched_info.run_delay`).
+    pub run_delay: Option<Nanos>,
+    /// Page faults that needed no disk (`min_flt`).
+    pub minor_faults: Option<u64>,
+    /// Page faults that needed the disk (`maj_flt`).
+    pub major_faults: Option<u64>,
+}
+
+/// When a thread was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Moment {
+    /// When the recording of it began: it existed before.
+    Begin,
+    /// When it was made (`task_newtask`).
+    New,
+    /// When it got another name (`task_rename`), which the row has.
+    Renamed,
+    /// When it ended (`sched_process_exit`).
+    Exit,
+    /// When the recording ended: it exists still.
+    End,
+}
+
+words!(
+    Moment, "moment",
+    Begin "begin",
+    New "new",
+    Renamed "renamed",
+    Exit "exit",
+    End "end",
+);
 
 /// A type that has a kind's own columns.
 pub(super) trait Row: Sized {
@@ -47,7 +208,7 @@ macro_rules! row {
     };
 }
 
-word_cells!(State Within Context);
+word_cells!(State Within Context Activity Moment);
 
 row! {
     Wait {
@@ -87,6 +248,96 @@ row! {
         })
     };
     rest Wait::default();
+}
+
+row! {
+    Span {
+        what = What;
+        begin = BeginNs;
+        issued = IssuedNs;
+        name = Name;
+        order = Order;
+        gfp = Gfp;
+        synchronous = Synchronous;
+        reclaimed = Reclaimed;
+        status = Status;
+        reason = Reason;
+        shrinker = Shrinker;
+        lock = Lock;
+        address = Address;
+        write = Write;
+        holder = HolderTid;
+        driver = Driver;
+        timeline = Timeline;
+        context = Context;
+        seqno = Seqno;
+        device = Device;
+        sector = Sector;
+        length = LengthBytes;
+        operation = Operation;
+        result = Result;
+    }
+    own {}
+    put |_span, to| {};
+    read |span, from| {
+        let time = Cell::from_cells(&[Column::TimeNs], from)?;
+        let (begin, issued) = ((Column::BeginNs, Some(span.begin)), (Column::IssuedNs, span.issued));
+        in_order(&[begin, issued, (Column::TimeNs, Some(time))])?;
+        Ok(span)
+    };
+}
+
+impl Span {
+    /// A span of which nothing else is known.
+    #[must_use]
+    pub fn new(what: Activity, begin: Nanos) -> Span {
+        Span {
+            what,
+            begin,
+            issued: None,
+            name: None,
+            order: None,
+            gfp: None,
+            synchronous: None,
+            reclaimed: None,
+            status: None,
+            reason: None,
+            shrinker: None,
+            lock: None,
+            address: None,
+            write: None,
+            holder: None,
+            driver: None,
+            timeline: None,
+            context: None,
+            seqno: None,
+            device: None,
+            sector: None,
+            length: None,
+            operation: None,
+            result: None,
+        }
+    }
+}
+
+row! {
+    TaskCounts {
+        moment = Moment;
+        parent_pid = ParentPid;
+        namespace_tid = NamespaceTid;
+        started = StartedNs;
+        cgroup = Cgroup;
+        priority = Priority;
+        voluntary = VoluntarySwitches;
+        involuntary = InvoluntarySwitches;
+        cpu = CpuTimeNs;
+        run_delay = RunDelayNs;
+        minor_faults = MinorFaults;
+        major_faults = MajorFaults;
+    }
+    own {}
+    put |_task, to| {};
+    read |task, from| Ok(task);
 }
 
 /// Whether a column is true; null is false.

@@ -6,7 +6,7 @@ use stopgap_events::wait::State;
 
 /// Events of each kind: with every column, in each word that a column may have, and with those alone that it needs.
 pub(super) fn of_every_kind() -> Vec<Event> {
-    const VARIANTS: usize = Reclaimer::ALL.len();
+    const VARIANTS: usize = Activity::ALL.len();
     let mut events = Vec::new();
     for (word, _, uses) in KINDS {
         let columns = || Column::ALL[..6].iter().chain(*uses);
@@ -48,6 +48,13 @@ fn cell(column: Column, kind: &str, variant: usize) -> (Text, Option<i128>) {
                 .collect::<Vec<_>>(),
         ),
         (Column::Within, _) => one_of(&["call", "user", "kernel", "new"]),
+        (Column::What, _) => one_of(
+            &Activity::ALL
+                .iter()
+                .map(|what| what.word())
+                .collect::<Vec<_>>(),
+        ),
+        (Column::Moment, _) => one_of(&["begin", "new", "renamed", "exit", "end"]),
         (Column::WakerContext, _) => one_of(&["task", "softirq", "interrupt"]),
         (Column::Stack | Column::UserStack, _) => one_of(&["main;read;vfs_read_[k]", "0x4f"]),
         (_, ColumnType::Text) => one_of(&["word", "a \"quoted\"\nname\u{1}", "\u{e4}", ""]),
@@ -107,6 +114,10 @@ pub(super) fn mixed(count: usize, seed: u64) -> Vec<Event> {
             wait.left = Nanos(0);
             wait.woken = wait.woken.map(|_| Nanos(0));
             wait.ran = wait.ran.map(|_| event.time);
+        }
+        if let Kind::Span(span) = &mut event.kind {
+            span.begin = Nanos(0);
+            span.issued = span.issued.map(|_| Nanos(0));
         }
         event
     };

@@ -130,7 +130,7 @@ fn what_makes_no_sense_is_refused() {
         " [1,\n2]\n",
     ] {
         run.write("other.json", other);
-        let parts = ["other.json", "stopgap.snapshot/1", "stopgap.trace/1"];
+        let parts = ["other.json", "stopgap.snapshot/1", "stopgap.trace/2"];
         refused(&run, "other.json", &parts);
     }
 }

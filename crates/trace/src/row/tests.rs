@@ -127,8 +127,8 @@ proptest! {
     }
 }
 
-fn read(cells: &str) -> Result<Event, String> {
-    let line = format!("{{\"kind\":\"wait\",{cells}}}");
+fn read(kind: &str, cells: &str) -> Result<Event, String> {
+    let line = format!("{{\"kind\":\"{kind}\",{cells}}}");
     let mut reader = lines::Reader::new(line.as_bytes()).unwrap();
     reader.next().unwrap().map_err(|error| error.to_string())
 }
@@ -142,7 +142,7 @@ fn what_a_row_does_not_say_is_unknown() {
     };
     let mut expected = event((Nanos(9), wait));
     expected.tid = None;
-    assert_eq!(read("\"time_ns\":9,\"left_ns\":3"), Ok(expected));
+    assert_eq!(read("wait", "\"time_ns\":9,\"left_ns\":3"), Ok(expected));
 }
 
 #[test]
@@ -198,6 +198,44 @@ fn cells_that_are_no_wait() {
             "column previous_tid: 4294967296 does not fit into 32 bits",
         ),
     ] {
-        assert_eq!(read(cells), Err(format!("line 1: {why}")), "{cells}");
+        let error = Err(format!("line 1: {why}"));
+        assert_eq!(read("wait", cells), error, "{cells}");
+    }
+}
+
+#[test]
+fn cells_that_are_no_span_task_or_signal() {
+    for (kind, cells, why) in [
+        ("span", "\"what\":\"lock\"", "column begin_ns is null"),
+        ("span", "\"begin_ns\":1", "column what is null"),
+        (
+            "span",
+            "\"what\":\"lock\",\"begin_ns\":10",
+            "time_ns 9 is before begin_ns 10",
+        ),
+        (
+            "span",
+            "\"what\":\"block\",\"begin_ns\":5,\"issued_ns\":4",
+            "issued_ns 4 is before begin_ns 5",
+        ),
+        (
+            "span",
+            "\"what\":\"nap\",\"begin_ns\":5",
+            "column what: unknown activity 'nap'; there are direct-reclaim, memcg-reclaim, throttled, shrinker, \
+             compaction, lock, mmap-lock, fence, page-fault, page-lock, writeback, block, softirq, interrupt, work",
+        ),
+        (
+            "task",
+            "\"moment\":\"then\"",
+            "column moment: unknown moment 'then'; there are begin, new, renamed, exit, end",
+        ),
+        ("signal", "\"target_tid\":1", "column signal is null"),
+    ] {
+        let error = Err(format!("line 1: {why}"));
+        assert_eq!(
+            read(kind, &format!("\"time_ns\":9,{cells}")),
+            error,
+            "{cells}"
+        );
     }
 }

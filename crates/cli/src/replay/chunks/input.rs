@@ -45,7 +45,7 @@ const TRACE: &[u8] = b"stopgap.trace/";
 const EVENT: &[u8] = b"\"kind\"";
 
 /// Kinds of input, for messages.
-const EITHER: &str = "give a snapshot (stopgap.snapshot/1) or a trace (stopgap.trace/1)";
+const EITHER: &str = "give a snapshot (stopgap.snapshot/1) or a trace (stopgap.trace/2)";
 
 /// The replay's input.
 pub(super) struct Input {
