@@ -40,6 +40,7 @@ const ABSENCES: [Absence; 5] = [
             "explain",
             "report",
             "kernel",
+            "capture",
             "tracer",
             "arena",
             "capi",

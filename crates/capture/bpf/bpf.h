@@ -1,0 +1,42 @@
+// What the programs use of BPF: types, sections, map definitions, helpers by number. The helpers' numbers are the
+// kernel's ABI (include/uapi/linux/bpf.h), so no header of another package is needed.
+#pragma once
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int s32;
+typedef long long s64;
+typedef _Bool bool;
+
+#define SEC(name) __attribute__((section(name), used))
+#define INLINE static inline __attribute__((always_inline))
+// Fields are found by name in the running kernel's BTF (CO-RE).
+#define CORE __attribute__((preserve_access_index))
+#define has(field) __builtin_preserve_field_info(field, 2)
+
+// A map's definition: the loader reads these types from the object's BTF.
+#define number(name, value) int (*name)[value]
+#define of_type(name, what) typeof(what) *name
+#define MAP(name, map_type) struct name##_map { number(type, map_type);
+enum { HASH = 1, ARRAY = 2, PERCPU_ARRAY = 6, LRU_HASH = 9, ARRAY_OF_MAPS = 12, RINGBUF = 27, TASK_STORAGE = 29 };
+enum { NO_PREALLOC = 1, USER_STACK = 256, NO_WAKEUP = 1, CREATE = 1 };
+
+struct task_struct;
+struct seq_file;
+static void *(*map_lookup)(void *map, const void *key) = (void *)1;
+static long (*map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
+static long (*map_delete)(void *map, const void *key) = (void *)3;
+static u64 (*clock_ns)(void) = (void *)5;
+static u32 (*this_cpu)(void) = (void *)8;
+static long (*get_stack)(void *ctx, void *buffer, u32 bytes, u64 flags) = (void *)67;
+static long (*read_user)(void *to, u32 bytes, const void *from) = (void *)112;
+static long (*read_kernel)(void *to, u32 bytes, const void *from) = (void *)113;
+static long (*read_kernel_text)(void *to, u32 bytes, const void *from) = (void *)115;
+static long (*seq_write)(struct seq_file *file, const void *data, u32 bytes) = (void *)127;
+static void *(*ring_reserve)(void *ring, u64 bytes, u64 flags) = (void *)131;
+static void (*ring_submit)(void *data, u64 flags) = (void *)132;
+static long (*get_task_stack)(struct task_struct *task, void *buffer, u32 bytes, u64 flags) = (void *)141;
+static void *(*task_storage)(void *map, struct task_struct *task, void *value, u64 flags) = (void *)156;
+static struct task_struct *(*current_task)(void) = (void *)158;
+static void *(*task_pt_regs)(struct task_struct *task) = (void *)175;

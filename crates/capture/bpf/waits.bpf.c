@@ -1,0 +1,1099 @@
+// One record for each interval in which a thread was off its CPU, and for what happened to it on the way.
+//
+// Built by `crates/capture/bpf/build` with the clang that is named there; the object is checked in. No vmlinux.h: the
+// structures below have only the fields that are read, and the loader finds them by name in the running kernel (CO-RE).
+//
+// A thread is followed if it has task storage, which is tested before anything else is done: its `level` says how much of it
+// is kept. Records go to a ring buffer per CPU without waking the reader.
+#include "bpf.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+// The kernel's structures.
+
+struct kernfs_node {
+	u64 id;
+} CORE;
+struct cgroup_subsys_state {
+	struct cgroup_subsys_state *parent;
+} CORE;
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+} CORE;
+struct css_set {
+	struct cgroup *dfl_cgrp;
+	struct cgroup_subsys_state *subsys[14];
+} CORE;
+struct cgroup_subsys_state___cgroup {
+	struct cgroup *cgroup;
+} CORE;
+struct upid {
+	int nr;
+} CORE;
+struct pid {
+	unsigned int level;
+	struct upid numbers[1];
+} CORE;
+struct rq;
+struct cfs_rq {
+	struct rq *rq;
+	int throttle_count;
+} CORE;
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+	u64 sum_exec_runtime;
+} CORE;
+struct sched_info {
+	unsigned long long run_delay;
+} CORE;
+typedef struct {
+	s64 counter;
+} CORE atomic64_t;
+typedef atomic64_t atomic_long_t;
+struct rw_semaphore {
+	atomic_long_t owner;
+} CORE;
+struct mutex {
+	atomic_long_t owner;
+} CORE;
+struct mm_struct {
+	struct rw_semaphore mmap_lock;
+} CORE;
+struct thread_info {
+	unsigned int status;
+} CORE;
+struct bpf_local_storage;
+struct task_struct {
+	struct thread_info thread_info;
+	unsigned int __state;
+	unsigned int flags;
+	int on_cpu;
+	int prio;
+	int pid, tgid;
+	struct task_struct *real_parent, *group_leader;
+	struct sched_entity se;
+	struct sched_info sched_info;
+	struct mm_struct *mm;
+	struct pid *thread_pid;
+	struct css_set *cgroups;
+	struct bpf_local_storage *bpf_storage;
+	unsigned long nvcsw, nivcsw, min_flt, maj_flt;
+	u64 start_time;
+	unsigned in_iowait : 1;
+	char comm[16];
+} CORE;
+struct linux_binprm {
+	const char *filename;
+} CORE;
+struct gendisk {
+	int major, first_minor;
+} CORE;
+struct request_queue {
+	struct gendisk *disk;
+} CORE;
+struct request {
+	struct request_queue *q;
+	unsigned int cmd_flags;
+	unsigned int __data_len;
+	u64 __sector;
+} CORE;
+struct work_struct {
+	void *func;
+} CORE;
+struct shrinker {
+	void *scan_objects;
+} CORE;
+struct dma_fence {
+	u64 context, seqno;
+} CORE;
+struct seq_file;
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} CORE;
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+} CORE;
+
+// What differs between architectures has a name each; the loader resolves the one that the kernel has.
+struct pt_regs___x86 {
+	unsigned long bp, dx, si, di, orig_ax, ip, sp;
+} CORE;
+struct thread_struct___x86 {
+	unsigned long sp;
+} CORE;
+struct task_struct___x86 {
+	struct thread_struct___x86 thread;
+} CORE;
+struct pt_regs___arm64 {
+	u64 regs[31];
+	u64 sp, pc;
+	u64 orig_x0;
+	s32 syscallno;
+} CORE;
+struct cpu_context___arm64 {
+	unsigned long sp;
+} CORE;
+struct thread_struct___arm64 {
+	struct cpu_context___arm64 cpu_context;
+} CORE;
+struct task_struct___arm64 {
+	struct thread_struct___arm64 thread;
+} CORE;
+struct thread_info___arm64 {
+	int preempt_count;
+} CORE;
+struct task_struct___preempt {
+	struct thread_info___arm64 thread_info;
+} CORE;
+
+enum { KERNEL_THREAD = 0x00200000, TASK_DEAD = 0x80, COMPAT = 2 };
+
+// What the loader sets before the kernel checks the programs: what is off is removed by the kernel as dead code.
+const volatile u64 long_ns = 100000;       // waits of this length have a kernel stack of their own
+const volatile s64 preempt_offset = 0;     // from a CPU's run queue to its preempt count; 0: unknown
+const volatile u32 stack_size = 16384;     // of a kernel stack
+const volatile u32 ring_mask = 0;          // of a CPU's number: its ring
+const volatile u8 whole_machine = 0;       // new threads are followed whoever makes them
+const volatile u8 kernel_stacks = 1;
+const volatile u8 user_stacks = 1;
+const volatile u32 user_stacks_at_most = 20000;
+const volatile u64 interrupt_ns = 1000000; // shorter softirqs, interrupts and work items are not kept
+
+// Records. The reader's description of them is `src/record.rs`, byte for byte.
+
+enum kind { WAIT = 1, WAIT_STACK, USER, SPAN, TASK, EXEC, BLOCK, SIGNAL };
+enum { FRAMES = 32, RAW = 8192 };
+enum wait_flags { PREEMPTED = 1, THROTTLED = 2, IOWAIT = 4, BEFORE = 8, OPEN = 16, NEW = 32, KTHREAD = 64, COMPAT_CALL = 128 };
+
+struct wait {
+	u8 kind, flags;
+	u16 cpu;
+	u32 tid;
+	u64 left, woken, ran;
+	s32 call;
+	u32 state;
+	u64 arguments[3];
+	u64 ip, sp;
+	u32 next, previous;
+	u32 waker;
+	u16 waker_context, left_cpu;
+	s32 waker_call;
+	u32 depth;
+	u64 waker_argument;
+};
+struct wait_stack {
+	struct wait wait;
+	u32 frames, prio;
+	u64 stack[FRAMES];
+};
+struct user {
+	u8 kind, pad;
+	u16 cpu;
+	u32 tid;
+	u32 tgid, frames;
+	u64 time, ip, sp, bp;
+	u64 stack[FRAMES];
+	u32 bytes, pad2;
+	u8 raw[RAW];
+};
+struct span {
+	u8 kind, what;
+	u16 cpu;
+	u32 tid;
+	u64 begin, end, a, b;
+};
+enum task_why { BEGIN = 1, FORKED, RENAMED, EXITED, END };
+struct task {
+	u8 kind, why;
+	u16 cpu;
+	u32 tid;
+	u32 tgid, parent;
+	u64 time, start, cgroup;
+	u64 voluntary, involuntary, exec_ns, run_delay_ns, minor, major;
+	u32 level, own_pid;
+	s32 prio;
+	u32 flags;
+	char comm[16];
+};
+struct exec {
+	u8 kind, pad;
+	u16 cpu;
+	u32 tid;
+	u32 tgid, old_tid;
+	u64 time;
+	char comm[16];
+	char filename[128];
+};
+struct block {
+	u8 kind, pad;
+	u16 cpu;
+	u32 tid;
+	u64 inserted, issued, completed, sector;
+	u32 bytes, device, flags, status;
+};
+struct signal {
+	u8 kind, number;
+	u16 cpu;
+	u32 tid;
+	u64 time;
+	u32 target, target_tgid;
+	s32 result;
+	u32 group;
+};
+
+// State that the programs keep of a followed thread.
+
+enum span_kind {
+	DIRECT_RECLAIM, MEMCG_RECLAIM, COMPACTION, SHRINKER, LOCK, MMAP_LOCK, FENCE, SPANS,
+	THROTTLED_RECLAIM = SPANS, SOFTIRQ, INTERRUPT, WORK
+};
+enum level { NOT_FOLLOWED, WAITS, WHOLE };
+struct thread {
+	u64 left, woken;
+	u64 arguments[3], ip, sp;
+	s32 call;
+	u32 state, next, waker;
+	u16 waker_context, left_cpu;
+	s32 waker_call;
+	u64 waker_argument;
+	u64 user_ip, user_sp;
+	u64 kernel_ip;
+	u32 depth;
+	s32 kernel_call;
+	u64 begin[SPANS], detail[SPANS];
+	u64 lock;  // flags of the lock that is waited for | its holder << 32
+	u64 fault; // address of the last page fault
+	u32 level, flags;
+};
+MAP(threads, TASK_STORAGE) number(map_flags, NO_PREALLOC); of_type(key, int); of_type(value, struct thread); } threads SEC(".maps");
+
+// A ring for each CPU: CPUs share no lock, so a record of contention cannot itself wait for a ring. The loader makes the rings.
+struct ring {
+	number(type, RINGBUF);
+	number(max_entries, 4096);
+};
+struct {
+	number(type, ARRAY_OF_MAPS);
+	number(max_entries, 1024);
+	of_type(key, u32);
+	struct ring *values[];
+} rings SEC(".maps");
+
+struct user_site {
+	u64 ip, sp;
+	u32 tgid, pad;
+};
+struct kernel_site {
+	u64 ip;
+	s32 call;
+	u32 depth;
+};
+MAP(user_sites, LRU_HASH) number(max_entries, 16384); of_type(key, struct user_site); of_type(value, u8); } user_sites SEC(".maps");
+MAP(kernel_sites, LRU_HASH) number(max_entries, 16384); of_type(key, struct kernel_site); of_type(value, u8); } kernel_sites SEC(".maps");
+// By request.
+struct in_flight {
+	u64 inserted, issued, sector;
+	u32 tid, device, bytes, flags;
+};
+MAP(requests, HASH) number(max_entries, 16384); of_type(key, u64); of_type(value, struct in_flight); } requests SEC(".maps");
+
+enum { LOST, USER_STACKS, BEGUN_SOFTIRQ, BEGUN_INTERRUPT, NUMBERS };
+MAP(numbers, PERCPU_ARRAY) number(max_entries, NUMBERS); of_type(key, u32); of_type(value, u64); } numbers SEC(".maps");
+
+// What the reader asks of the iterator: to follow threads, or to flush their open waits.
+enum { FOLLOW = 1, FLUSH };
+struct request_of_reader {
+	u32 what, level;
+	u32 tgid;         // 0: of any process
+	u32 tid;          // 0: any thread
+	u64 cgroup;       // 0: in any cgroup; else in this one or below
+	u8 comm[16];      // empty: of any name
+};
+MAP(asked, ARRAY) number(max_entries, 1); of_type(key, u32); of_type(value, struct request_of_reader); } asked SEC(".maps");
+
+INLINE u64 *counter(u32 which)
+{
+	return map_lookup(&numbers, &which);
+}
+
+INLINE void lose(void)
+{
+	u64 *lost = counter(LOST);
+	if (lost)
+		*lost += 1;
+}
+
+// Space in the ring of this CPU; a full ring counts as one record lost.
+INLINE void *reserve(u64 bytes)
+{
+	u32 which = this_cpu() & ring_mask;
+	void *ring = map_lookup(&rings, &which);
+	void *space = ring ? ring_reserve(ring, bytes, 0) : 0;
+	if (!space)
+		lose();
+	return space;
+}
+
+// The lookup is cheaper for the many threads that have no storage at all.
+INLINE struct thread *thread_of(struct task_struct *task)
+{
+	return task->bpf_storage ? task_storage(&threads, task, 0, 0) : 0;
+}
+
+INLINE struct thread *whole(struct task_struct *task)
+{
+	struct thread *thread = thread_of(task);
+	return thread && thread->level >= WHOLE ? thread : 0;
+}
+
+struct place {
+	u64 arguments[3], ip, sp, bp;
+	s32 call;
+};
+
+// What a thread does in user mode, by the registers that the kernel saved when it came in: system call -1 is none.
+INLINE void place_of(struct task_struct *task, struct place *at)
+{
+	void *saved = task_pt_regs(task);
+	struct pt_regs___x86 *x86 = saved;
+	struct pt_regs___arm64 *arm = saved;
+	if (has(x86->orig_ax)) {
+		at->arguments[0] = x86->di;
+		at->arguments[1] = x86->si;
+		at->arguments[2] = x86->dx;
+		at->ip = x86->ip;
+		at->sp = x86->sp;
+		at->bp = x86->bp;
+		at->call = x86->orig_ax;
+	} else if (has(arm->syscallno)) {
+		at->arguments[0] = arm->orig_x0;
+		at->arguments[1] = arm->regs[1];
+		at->arguments[2] = arm->regs[2];
+		at->ip = arm->pc;
+		at->sp = arm->sp;
+		at->bp = arm->regs[29];
+		at->call = arm->syscallno;
+	}
+}
+
+// How deep a thread's kernel stack is where it sleeps: with call and instruction it tells its waits apart.
+INLINE u32 depth_of(struct task_struct *task)
+{
+	struct task_struct___x86 *x86 = (void *)task;
+	struct task_struct___arm64 *arm = (void *)task;
+	unsigned long sp = 0;
+	if (has(x86->thread.sp))
+		sp = x86->thread.sp;
+	else if (has(arm->thread.cpu_context.sp))
+		sp = arm->thread.cpu_context.sp;
+	return stack_size - (sp & (stack_size - 1));
+}
+
+// On whose behalf this CPU acts: the interrupt bits of its preempt count, and that they are known.
+enum { CONTEXT_KNOWN = 1, CONTEXT_SOFTIRQ = 2, CONTEXT_INTERRUPT = 4 };
+INLINE u16 context_of(struct task_struct *me)
+{
+	struct task_struct___preempt *arm = (void *)me;
+	u32 count = 0;
+	if (preempt_offset) {
+		void *rq = me->se.cfs_rq->rq;
+		if (read_kernel(&count, 4, rq + preempt_offset))
+			return 0;
+	} else if (has(arm->thread_info.preempt_count)) {
+		count = arm->thread_info.preempt_count;
+	} else {
+		return 0;
+	}
+	return CONTEXT_KNOWN | (count & 0xff0000 ? CONTEXT_INTERRUPT : count & 0x100 ? CONTEXT_SOFTIRQ : 0);
+}
+
+// The stack of a site in the program, the first time: frames by frame pointers, and the stack itself to be unwound later.
+INLINE void keep_user_stack(void *ctx, struct task_struct *task, struct thread *thread, struct place *at, u64 now)
+{
+	if (at->ip == thread->user_ip && at->sp == thread->user_sp)
+		return;
+	thread->user_ip = at->ip;
+	thread->user_sp = at->sp;
+	struct user_site site = { at->ip, at->sp, task->tgid, 0 };
+	if (map_lookup(&user_sites, &site))
+		return;
+	u64 *kept = counter(USER_STACKS);
+	if (!kept || *kept >= user_stacks_at_most)
+		return;
+	struct user *user = reserve(sizeof *user);
+	if (!user)
+		return;
+	*kept += 1;
+	u8 one = 1;
+	map_update(&user_sites, &site, &one, 0);
+	user->kind = USER;
+	user->pad = 0;
+	user->cpu = this_cpu();
+	user->tid = task->pid;
+	user->tgid = task->tgid;
+	user->time = now;
+	user->ip = at->ip;
+	user->sp = at->sp;
+	user->bp = at->bp;
+	long bytes = get_stack(ctx, user->stack, sizeof user->stack, USER_STACK);
+	user->frames = bytes > 0 ? bytes / 8 : 0;
+	// The stack may end sooner.
+	const void *sp = (const void *)at->sp;
+	user->bytes = !read_user(user->raw, RAW, sp) ? RAW
+		    : !read_user(user->raw, RAW / 2, sp) ? RAW / 2
+		    : !read_user(user->raw, RAW / 4, sp) ? RAW / 4
+		    : !read_user(user->raw, RAW / 16, sp) ? RAW / 16
+							    : 0;
+	user->pad2 = 0;
+	ring_submit(user, NO_WAKEUP);
+}
+
+INLINE void leaves(void *ctx, struct task_struct *task, struct task_struct *next, bool preempted, u32 state, u64 now)
+{
+	struct thread *thread = thread_of(task);
+	if (!thread)
+		return;
+	thread->left = now;
+	thread->woken = 0;
+	thread->waker = 0;
+	thread->state = state;
+	thread->next = next->pid;
+	thread->left_cpu = this_cpu();
+	thread->flags = preempted ? PREEMPTED : 0;
+	thread->call = -1;
+	if (state && task->in_iowait)
+		thread->flags |= IOWAIT;
+	if (!state && has(task->se.cfs_rq->throttle_count) && task->se.cfs_rq->throttle_count > 0)
+		thread->flags |= THROTTLED;
+	if (task->flags & KERNEL_THREAD) {
+		thread->flags |= KTHREAD;
+		return;
+	}
+	struct place at = {};
+	place_of(task, &at);
+	thread->call = at.call;
+	thread->arguments[0] = at.arguments[0];
+	thread->arguments[1] = at.arguments[1];
+	thread->arguments[2] = at.arguments[2];
+	thread->ip = at.ip;
+	thread->sp = at.sp;
+	// Asleep outside of a call it is in a page fault; where, is all that is known of it.
+	if (at.call < 0) {
+		thread->arguments[0] = state ? thread->fault : 0;
+		thread->fault = 0;
+	}
+	if (has(task->thread_info.status) && task->thread_info.status & COMPAT)
+		thread->flags |= COMPAT_CALL;
+	if (user_stacks && thread->level >= WHOLE && state && !(state & TASK_DEAD))
+		keep_user_stack(ctx, task, thread, &at, now);
+}
+
+INLINE void fill(struct wait *wait, struct thread *thread, u32 tid, u32 previous, u64 now, u32 depth)
+{
+	wait->kind = WAIT;
+	wait->flags = thread->flags;
+	wait->cpu = this_cpu();
+	wait->tid = tid;
+	wait->left = thread->left;
+	wait->woken = thread->woken;
+	wait->ran = now;
+	wait->call = thread->call;
+	wait->state = thread->state;
+	wait->arguments[0] = thread->arguments[0];
+	wait->arguments[1] = thread->arguments[1];
+	wait->arguments[2] = thread->arguments[2];
+	wait->ip = thread->ip;
+	wait->sp = thread->sp;
+	wait->next = thread->next;
+	wait->previous = previous;
+	wait->waker = thread->waker;
+	wait->waker_context = thread->waker_context;
+	wait->left_cpu = thread->left_cpu;
+	wait->waker_call = thread->waker_call;
+	wait->depth = depth;
+	wait->waker_argument = thread->waker_argument;
+}
+
+// Whether the wait that ends now gets its kernel stack: a long one always, of others the first of each site.
+INLINE bool wants_stack(struct thread *thread, u32 depth, u64 now)
+{
+	bool wants = now - thread->left >= long_ns;
+	if (depth == thread->depth && thread->call == thread->kernel_call && thread->ip == thread->kernel_ip)
+		return wants;
+	thread->depth = depth;
+	thread->kernel_call = thread->call;
+	thread->kernel_ip = thread->ip;
+	struct kernel_site site = { thread->ip, thread->call, depth };
+	if (map_lookup(&kernel_sites, &site))
+		return wants;
+	u8 one = 1;
+	map_update(&kernel_sites, &site, &one, 0);
+	return 1;
+}
+
+INLINE void arrives(struct task_struct *task, struct task_struct *previous, u64 now)
+{
+	struct thread *thread = thread_of(task);
+	if (!thread || !thread->left)
+		return;
+	u32 depth = depth_of(task);
+	if (kernel_stacks && thread->level >= WHOLE && thread->state && wants_stack(thread, depth, now)) {
+		struct wait_stack *wait = reserve(sizeof *wait);
+		if (wait) {
+			fill(&wait->wait, thread, task->pid, previous->pid, now, depth);
+			wait->wait.kind = WAIT_STACK;
+			long bytes = get_task_stack(task, wait->stack, sizeof wait->stack, 0);
+			wait->frames = bytes > 0 ? bytes / 8 : 0;
+			wait->prio = task->prio;
+			ring_submit(wait, NO_WAKEUP);
+		}
+	} else {
+		struct wait *wait = reserve(sizeof *wait);
+		if (wait) {
+			fill(wait, thread, task->pid, previous->pid, now, depth);
+			ring_submit(wait, NO_WAKEUP);
+		}
+	}
+	thread->left = 0;
+}
+
+SEC("tp_btf/sched_switch") int on_switch(u64 *ctx)
+{
+	struct task_struct *previous = (void *)ctx[1], *next = (void *)ctx[2];
+	if (!previous->bpf_storage && !next->bpf_storage)
+		return 0;
+	u64 now = clock_ns();
+	bool preempted = ctx[0] & 1;
+	leaves(ctx, previous, next, preempted, preempted ? 0 : (u32)ctx[3], now);
+	arrives(next, previous, now);
+	return 0;
+}
+
+SEC("tp_btf/sched_waking") int on_waking(u64 *ctx)
+{
+	struct thread *thread = thread_of((struct task_struct *)ctx[0]);
+	if (!thread || !thread->left || thread->woken)
+		return 0;
+	struct task_struct *me = current_task();
+	thread->woken = clock_ns();
+	thread->waker = me->pid;
+	thread->waker_context = context_of(me);
+	thread->waker_call = -1;
+	thread->waker_argument = 0;
+	if (me->flags & KERNEL_THREAD)
+		return 0;
+	struct place at = {};
+	place_of(me, &at);
+	thread->waker_call = at.call;
+	thread->waker_argument = at.arguments[0];
+	return 0;
+}
+
+// Threads: their names, numbers and counts.
+
+INLINE u64 cgroup_of(struct task_struct *task)
+{
+	struct css_set *set = task->cgroups;
+	u64 id = set->dfl_cgrp->kn->id;
+	return id;
+}
+
+INLINE void describe(struct task *out, struct task_struct *task, enum task_why why, u32 level, u64 now)
+{
+	out->kind = TASK;
+	out->why = why;
+	out->cpu = this_cpu();
+	out->tid = task->pid;
+	out->tgid = task->tgid;
+	out->parent = task->real_parent->tgid;
+	out->time = now;
+	out->start = task->start_time;
+	out->cgroup = cgroup_of(task);
+	out->voluntary = task->nvcsw;
+	out->involuntary = task->nivcsw;
+	out->exec_ns = task->se.sum_exec_runtime;
+	out->run_delay_ns = task->sched_info.run_delay;
+	out->minor = task->min_flt;
+	out->major = task->maj_flt;
+	out->level = level;
+	out->own_pid = 0;
+	struct pid *pid = task->thread_pid;
+	if (pid) {
+		u32 level_of_space = pid->level;
+		read_kernel(&out->own_pid, 4, (void *)&pid->numbers[0] + (u64)level_of_space * 16);
+	}
+	out->prio = task->prio;
+	out->flags = task->flags;
+	read_kernel(out->comm, sizeof out->comm, task->comm);
+}
+
+INLINE void tell(struct task_struct *task, enum task_why why, u32 level, u64 now)
+{
+	struct task *out = reserve(sizeof *out);
+	if (!out)
+		return;
+	describe(out, task, why, level, now);
+	ring_submit(out, NO_WAKEUP);
+}
+
+// A new thread is followed as its maker is. Until it runs for the first time it waits for a CPU.
+SEC("tp_btf/task_newtask") int on_new(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	struct thread *mine = thread_of(current_task());
+	u32 level = mine ? mine->level : NOT_FOLLOWED;
+	if (whole_machine && level < WAITS)
+		level = WAITS;
+	if (level == NOT_FOLLOWED)
+		return 0;
+	struct thread *thread = task_storage(&threads, task, 0, CREATE);
+	if (!thread) {
+		lose();
+		return 0;
+	}
+	u64 now = clock_ns();
+	thread->level = level;
+	thread->left = now;
+	thread->woken = now;
+	thread->waker = current_task()->pid;
+	thread->waker_context = CONTEXT_KNOWN;
+	thread->call = -1;
+	thread->waker_call = -1;
+	thread->flags = NEW;
+	thread->left_cpu = this_cpu();
+	tell(task, FORKED, level, now);
+	return 0;
+}
+
+SEC("tp_btf/task_rename") int on_rename(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	struct thread *thread = thread_of(task);
+	if (!thread)
+		return 0;
+	struct task *out = reserve(sizeof *out);
+	if (!out)
+		return 0;
+	describe(out, task, RENAMED, thread->level, clock_ns());
+	// The event comes before the name is changed.
+	read_kernel(out->comm, sizeof out->comm, (const void *)ctx[1]);
+	ring_submit(out, NO_WAKEUP);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec") int on_exec(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	struct linux_binprm *program = (void *)ctx[2];
+	if (!thread_of(task))
+		return 0;
+	struct exec *out = reserve(sizeof *out);
+	if (!out)
+		return 0;
+	out->kind = EXEC;
+	out->pad = 0;
+	out->cpu = this_cpu();
+	out->tid = task->pid;
+	out->tgid = task->tgid;
+	out->old_tid = ctx[1];
+	out->time = clock_ns();
+	read_kernel(out->comm, sizeof out->comm, task->comm);
+	out->filename[0] = 0;
+	read_kernel_text(out->filename, sizeof out->filename, program->filename);
+	ring_submit(out, NO_WAKEUP);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit") int on_exit(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	struct thread *thread = thread_of(task);
+	if (thread)
+		tell(task, EXITED, thread->level, clock_ns());
+	return 0;
+}
+
+// Follows the threads that exist already, or writes down the waits that are open: as the reader asks.
+INLINE bool is_in(struct task_struct *task, u64 cgroup)
+{
+	struct cgroup *at = task->cgroups->dfl_cgrp;
+	for (int i = 0; i < 16 && at; i++) {
+		if (at->kn->id == cgroup)
+			return 1;
+		struct cgroup_subsys_state *parent = at->self.parent;
+		if (!parent)
+			return 0;
+		at = ((struct cgroup_subsys_state___cgroup *)parent)->cgroup;
+	}
+	return 0;
+}
+
+INLINE bool is_asked_for(struct task_struct *task, struct request_of_reader *asked)
+{
+	if (asked->tgid && (u32)task->tgid != asked->tgid)
+		return 0;
+	if (asked->tid && (u32)task->pid != asked->tid)
+		return 0;
+	if (asked->comm[0]) {
+		for (int i = 0; i < 16; i++) {
+			if ((u8)task->comm[i] != asked->comm[i])
+				return 0;
+			if (!asked->comm[i])
+				break;
+		}
+	}
+	return !asked->cgroup || is_in(task, asked->cgroup);
+}
+
+MAP(scratch, PERCPU_ARRAY) number(max_entries, 1); of_type(key, u32); of_type(value, struct wait_stack); } scratch SEC(".maps");
+
+// A thread that sleeps already has left its CPU before anybody looked: its wait begins now.
+INLINE void begin_open(struct task_struct *task, struct thread *thread, u64 now)
+{
+	if (task->on_cpu || thread->left)
+		return;
+	struct place at = {};
+	thread->flags = BEFORE;
+	thread->call = -1;
+	thread->woken = 0;
+	thread->waker = 0;
+	thread->next = 0;
+	thread->left_cpu = 0xffff;
+	thread->state = task->__state;
+	if (task->in_iowait)
+		thread->flags |= IOWAIT;
+	if (task->flags & KERNEL_THREAD) {
+		thread->flags |= KTHREAD;
+	} else {
+		place_of(task, &at);
+		thread->call = at.call;
+		thread->arguments[0] = at.arguments[0];
+		thread->arguments[1] = at.arguments[1];
+		thread->arguments[2] = at.arguments[2];
+		thread->ip = at.ip;
+		thread->sp = at.sp;
+		if (has(task->thread_info.status) && task->thread_info.status & COMPAT)
+			thread->flags |= COMPAT_CALL;
+	}
+	thread->left = now;
+}
+
+SEC("iter/task") int each_task(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct seq_file *to = ctx->meta->seq;
+	u32 zero = 0;
+	struct request_of_reader *request = map_lookup(&asked, &zero);
+	struct wait_stack *wait = map_lookup(&scratch, &zero);
+	if (!task || !request || !wait)
+		return 0;
+	u64 now = clock_ns();
+	struct thread *thread = thread_of(task);
+	if (request->what == FOLLOW) {
+		if (!is_asked_for(task, request))
+			return 0;
+		bool known = thread != 0;
+		if (!thread)
+			thread = task_storage(&threads, task, 0, CREATE);
+		if (!thread)
+			return 0;
+		if (thread->level < request->level)
+			thread->level = request->level;
+		else if (known)
+			return 0;
+		if (!known)
+			begin_open(task, thread, now);
+	} else if (!thread) {
+		return 0;
+	}
+	struct task out = {};
+	describe(&out, task, request->what == FOLLOW ? BEGIN : END, thread->level, now);
+	seq_write(to, &out, sizeof out);
+	if (request->what != FLUSH || !thread->left || task->on_cpu)
+		return 0;
+	fill(&wait->wait, thread, task->pid, 0, now, 0);
+	wait->wait.kind = WAIT_STACK;
+	wait->wait.flags |= OPEN;
+	wait->frames = 0;
+	wait->prio = task->prio;
+	if (thread->level >= WHOLE) {
+		long bytes = get_task_stack(task, wait->stack, sizeof wait->stack, 0);
+		wait->frames = bytes > 0 ? bytes / 8 : 0;
+	}
+	seq_write(to, wait, sizeof *wait);
+	return 0;
+}
+
+// Spans: a thread begins something and ends it later.
+
+INLINE void put_span(u32 what, u32 tid, u64 begin, u64 end, u64 a, u64 b)
+{
+	struct span *span = reserve(sizeof *span);
+	if (!span)
+		return;
+	span->kind = SPAN;
+	span->what = what;
+	span->cpu = this_cpu();
+	span->tid = tid;
+	span->begin = begin;
+	span->end = end;
+	span->a = a;
+	span->b = b;
+	ring_submit(span, NO_WAKEUP);
+}
+
+INLINE int begin(u32 what, u64 detail)
+{
+	struct thread *thread = whole(current_task());
+	if (thread) {
+		thread->begin[what] = clock_ns();
+		thread->detail[what] = detail;
+	}
+	return 0;
+}
+
+INLINE int end(u32 what, u64 b)
+{
+	struct task_struct *me = current_task();
+	struct thread *thread = whole(me);
+	if (!thread || !thread->begin[what])
+		return 0;
+	put_span(what, me->pid, thread->begin[what], clock_ns(), thread->detail[what], b);
+	thread->begin[what] = 0;
+	return 0;
+}
+
+#define BEGINS(what, event, detail) SEC("tp_btf/" #event) int on_##event(u64 *ctx) { return begin(what, detail); }
+#define ENDS(what, event, b) SEC("tp_btf/" #event) int on_##event(u64 *ctx) { return end(what, b); }
+
+// order | gfp flags << 32; pages freed
+BEGINS(DIRECT_RECLAIM, mm_vmscan_direct_reclaim_begin, (u32)ctx[0] | ctx[1] << 32)
+ENDS(DIRECT_RECLAIM, mm_vmscan_direct_reclaim_end, ctx[0])
+BEGINS(MEMCG_RECLAIM, mm_vmscan_memcg_reclaim_begin, (u32)ctx[0] | ctx[1] << 32)
+ENDS(MEMCG_RECLAIM, mm_vmscan_memcg_reclaim_end, ctx[0])
+// whether it may wait; how it ended (enum compact_result)
+BEGINS(COMPACTION, mm_compaction_begin, ctx[3] & 1)
+ENDS(COMPACTION, mm_compaction_end, (u32)ctx[4])
+// the shrinker's function; objects freed
+BEGINS(SHRINKER, mm_shrink_slab_start, (u64)((struct shrinker *)ctx[0])->scan_objects)
+ENDS(SHRINKER, mm_shrink_slab_end, (u32)ctx[3])
+// its context; its sequence number
+BEGINS(FENCE, dma_fence_wait_start, ((struct dma_fence *)ctx[0])->context)
+ENDS(FENCE, dma_fence_wait_end, ((struct dma_fence *)ctx[0])->seqno)
+BEGINS(MMAP_LOCK, mmap_lock_start_locking, ctx[0])
+
+// Only where it took longer than not to wait: each mmap and fault takes this lock.
+SEC("tp_btf/mmap_lock_acquire_returned") int on_mmap_lock_acquire_returned(u64 *ctx)
+{
+	struct thread *thread = whole(current_task());
+	if (!thread || !thread->begin[MMAP_LOCK])
+		return 0;
+	if (clock_ns() - thread->begin[MMAP_LOCK] > 1000)
+		return end(MMAP_LOCK, ctx[1] & 1);
+	thread->begin[MMAP_LOCK] = 0;
+	return 0;
+}
+
+// usec_timeout, usec_delayed, reason: told when it is over.
+SEC("tp_btf/mm_vmscan_throttled") int on_mm_vmscan_throttled(u64 *ctx)
+{
+	struct task_struct *me = current_task();
+	if (!whole(me))
+		return 0;
+	u64 now = clock_ns(), delayed = (u64)(u32)ctx[2] * 1000;
+	put_span(THROTTLED_RECLAIM, me->pid, now - delayed, now, (u32)ctx[3], (u32)ctx[1]);
+	return 0;
+}
+
+// Locks that make threads sleep. Spin locks are left alone: a program at the end of a wait for one that itself takes a ring's
+// spin lock could wait for itself (before 6.15).
+enum { LOCK_SPIN = 1, LOCK_READ = 2, LOCK_WRITE = 4, LOCK_RT = 8, LOCK_PERCPU = 16, LOCK_MUTEX = 32, LOCK_MMAP = 1 << 16 };
+SEC("tp_btf/contention_begin") int on_contention_begin(u64 *ctx)
+{
+	u32 flags = ctx[1];
+	struct task_struct *me = current_task();
+	if (flags & LOCK_SPIN)
+		return 0;
+	struct thread *thread = whole(me);
+	if (!thread || thread->begin[LOCK])
+		return 0;
+	u64 owner = 0;
+	u32 tid = 0;
+	void *lock = (void *)ctx[0];
+	if (flags & LOCK_MUTEX) {
+		struct mutex *mutex = lock;
+		read_kernel(&owner, 8, &mutex->owner);
+	} else if (flags & (LOCK_READ | LOCK_WRITE) && !(flags & (LOCK_RT | LOCK_PERCPU))) {
+		struct rw_semaphore *semaphore = lock;
+		read_kernel(&owner, 8, &semaphore->owner);
+		struct mm_struct *mm = me->mm;
+		if (mm && (u64)lock == (u64)&mm->mmap_lock)
+			flags |= LOCK_MMAP;
+		if (owner & 1)
+			owner = 0; // readers: the last of them, perhaps gone
+	}
+	owner &= ~7ULL;
+	if (owner) {
+		struct task_struct *holder = (void *)owner;
+		read_kernel(&tid, 4, &holder->pid);
+	}
+	thread->detail[LOCK] = ctx[0];
+	thread->begin[LOCK] = clock_ns();
+	thread->lock = flags | (u64)tid << 32;
+	return 0;
+}
+
+SEC("tp_btf/contention_end") int on_contention_end(u64 *ctx)
+{
+	struct thread *thread = thread_of(current_task());
+	if (!thread || !thread->begin[LOCK] || thread->detail[LOCK] != ctx[0])
+		return 0;
+	return end(LOCK, thread->lock);
+}
+
+SEC("tp_btf/page_fault_user") int on_page_fault_user(u64 *ctx)
+{
+	struct thread *thread = whole(current_task());
+	if (thread)
+		thread->fault = ctx[0];
+	return 0;
+}
+
+// Block requests, from insertion to completion, by the thread that issued them.
+
+INLINE void block_begins(u64 at, bool issued)
+{
+	struct request *request = (void *)at;
+	u64 now = clock_ns();
+	struct in_flight *known = map_lookup(&requests, &at);
+	if (known) {
+		if (issued)
+			known->issued = now;
+		return;
+	}
+	struct task_struct *me = current_task();
+	if (!whole_machine && !thread_of(me))
+		return;
+	struct in_flight new = { issued ? 0 : now, issued ? now : 0, request->__sector, me->pid, 0, request->__data_len, request->cmd_flags };
+	struct gendisk *disk = request->q->disk;
+	if (disk)
+		new.device = disk->major << 20 | disk->first_minor;
+	if (map_update(&requests, &at, &new, 0))
+		lose();
+}
+
+SEC("tp_btf/block_rq_insert") int on_block_rq_insert(u64 *ctx)
+{
+	block_begins(ctx[0], 0);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_issue") int on_block_rq_issue(u64 *ctx)
+{
+	block_begins(ctx[0], 1);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_complete") int on_block_rq_complete(u64 *ctx)
+{
+	u64 at = ctx[0];
+	struct in_flight *known = map_lookup(&requests, &at);
+	if (!known)
+		return 0;
+	// A request that is completed in parts is over with its last part.
+	struct request *request = (void *)at;
+	if (request->__data_len > (u32)ctx[2])
+		return 0;
+	struct block *block = reserve(sizeof *block);
+	if (block) {
+		block->kind = BLOCK;
+		block->pad = 0;
+		block->cpu = this_cpu();
+		block->tid = known->tid;
+		block->inserted = known->inserted;
+		block->issued = known->issued;
+		block->completed = clock_ns();
+		block->sector = known->sector;
+		block->bytes = known->bytes;
+		block->device = known->device;
+		block->flags = known->flags;
+		block->status = ctx[1];
+		ring_submit(block, NO_WAKEUP);
+	}
+	map_delete(&requests, &at);
+	return 0;
+}
+
+// Interrupts and work items take a CPU without a switch of the interrupted thread. Long ones are kept.
+
+INLINE int interrupt_begins(u32 which)
+{
+	u64 *begun = counter(which);
+	if (begun)
+		*begun = clock_ns();
+	return 0;
+}
+
+INLINE int interrupt_ends(u32 which, u32 what, u64 a, u64 b)
+{
+	u64 *begun = counter(which);
+	u64 now = clock_ns();
+	if (begun && *begun && now - *begun >= interrupt_ns)
+		put_span(what, current_task()->pid, *begun, now, a, b);
+	if (begun)
+		*begun = 0;
+	return 0;
+}
+
+SEC("tp_btf/softirq_entry") int on_softirq_entry(u64 *ctx) { return interrupt_begins(BEGUN_SOFTIRQ); }
+SEC("tp_btf/softirq_exit") int on_softirq_exit(u64 *ctx) { return interrupt_ends(BEGUN_SOFTIRQ, SOFTIRQ, (u32)ctx[0], 0); }
+SEC("tp_btf/irq_handler_entry") int on_irq_handler_entry(u64 *ctx) { return interrupt_begins(BEGUN_INTERRUPT); }
+SEC("tp_btf/irq_handler_exit") int on_irq_handler_exit(u64 *ctx) { return interrupt_ends(BEGUN_INTERRUPT, INTERRUPT, (u32)ctx[0], 0); }
+
+// A work item may sleep: its begin is its worker's.
+struct work {
+	u64 begin, function;
+};
+MAP(works, LRU_HASH) number(max_entries, 4096); of_type(key, u32); of_type(value, struct work); } works SEC(".maps");
+SEC("tp_btf/workqueue_execute_start") int on_workqueue_execute_start(u64 *ctx)
+{
+	u32 tid = current_task()->pid;
+	struct work work = { clock_ns(), (u64)((struct work_struct *)ctx[0])->func };
+	map_update(&works, &tid, &work, 0);
+	return 0;
+}
+SEC("tp_btf/workqueue_execute_end") int on_workqueue_execute_end(u64 *ctx)
+{
+	u32 tid = current_task()->pid;
+	u64 now = clock_ns();
+	struct work *work = map_lookup(&works, &tid);
+	if (!work)
+		return 0;
+	if (now - work->begin >= interrupt_ns)
+		put_span(WORK, tid, work->begin, now, work->function, 0);
+	map_delete(&works, &tid);
+	return 0;
+}
+
+SEC("tp_btf/signal_generate") int on_signal_generate(u64 *ctx)
+{
+	struct task_struct *target = (void *)ctx[2], *me = current_task();
+	if (!whole(target) && !whole(me))
+		return 0;
+	struct signal *signal = reserve(sizeof *signal);
+	if (!signal)
+		return 0;
+	signal->kind = SIGNAL;
+	signal->number = ctx[0];
+	signal->cpu = this_cpu();
+	signal->tid = me->pid;
+	signal->time = clock_ns();
+	signal->target = target->pid;
+	signal->target_tgid = target->tgid;
+	signal->result = ctx[4];
+	signal->group = ctx[3];
+	ring_submit(signal, NO_WAKEUP);
+	return 0;
+}

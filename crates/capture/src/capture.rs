@@ -1,0 +1,353 @@
+use std::collections::VecDeque;
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use aya::maps::{Array, ArrayOfMaps, Map, MapData, PerCpuArray, RingBuf};
+use aya::programs::{BtfTracePoint, Iter};
+use aya::{Btf, Ebpf, EbpfLoader};
+
+use crate::error::innermost;
+use crate::part::{ALWAYS, Part};
+use crate::record::{Record, Task, Wait};
+use crate::{Error, btf};
+
+/// Built from `bpf/waits.bpf.c` by `bpf/build`.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/waits.bpf.o");
+
+/// `ring_mask` and the map `rings` have room for as many.
+const MOST_RINGS: u32 = 1024;
+/// A ring must hold some user stacks.
+const LEAST_RING: u64 = 256 << 10;
+/// All rings together by default, in bytes.
+const USUAL_RINGS: u64 = 64 << 20;
+
+/// What to capture.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Parts that are captured beside waits.
+    pub parts: Vec<Part>,
+    /// Whether new threads are followed whose parents are not. Only their waits are kept.
+    pub whole_machine: bool,
+    /// Bytes of all rings together; each CPU has one, a power of two and at least 256 KiB.
+    pub ring_bytes: u64,
+    /// A wait of so many nanoseconds has a kernel stack of its own; a shorter one if it is the first of its kind.
+    pub long_ns: u64,
+    /// Interrupts and work items of so many nanoseconds are kept.
+    pub interrupt_ns: u64,
+    /// Most stacks of programs a CPU: each takes 8.5 KiB of the ring.
+    pub user_stacks: u32,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            parts: Part::ALL
+                .into_iter()
+                .filter(|part| part.is_usual())
+                .collect(),
+            whole_machine: false,
+            ring_bytes: USUAL_RINGS,
+            long_ns: 100_000,
+            interrupt_ns: 1_000_000,
+            user_stacks: 20_000,
+        }
+    }
+}
+
+/// How much of a thread is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Its waits.
+    Waits = 1,
+    /// Waits, stacks and spans.
+    Whole = 2,
+}
+
+/// Which threads to follow, of those that exist. What they make later is followed as they are. All that is given must hold.
+#[derive(Debug, Clone)]
+pub struct Follow {
+    /// How much.
+    pub level: Level,
+    /// The threads of this process.
+    pub process: Option<u32>,
+    /// This thread.
+    pub thread: Option<u32>,
+    /// Threads in this cgroup of the unified hierarchy or below: its id is the inode number of its folder.
+    pub cgroup: Option<u64>,
+    /// Threads of this name (at most 15 bytes).
+    pub name: Option<String>,
+}
+
+impl Follow {
+    /// All threads.
+    #[must_use]
+    pub fn all(level: Level) -> Follow {
+        Follow {
+            level,
+            process: None,
+            thread: None,
+            cgroup: None,
+            name: None,
+        }
+    }
+}
+
+/// The last records of a capture, and how many were lost.
+#[derive(Debug)]
+pub struct End {
+    /// Each thread that is followed and exists, and the waits that are open.
+    pub records: Vec<Record>,
+    /// Records for which a ring had no room.
+    pub lost: u64,
+}
+
+/// A capture that runs. Dropped, it leaves nothing attached.
+pub struct Capture {
+    ebpf: Ebpf,
+    rings: Vec<RingBuf<MapData>>,
+    lacks: Vec<(Part, String)>,
+    /// Records of threads that were found; they come first at the next reading.
+    found: VecDeque<Vec<u8>>,
+}
+
+impl Capture {
+    /// Loads and attaches the programs. No thread is followed yet. Takes some 0.2 s.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the kernel has no BTF or BPF, refuses them to this user, or lacks the events of the
+    /// scheduler. What else is lacking is in [`Capture::lacks`].
+    pub fn start(options: &Options) -> Result<Capture, Error> {
+        let unsupported = |what: &str, error: &dyn std::error::Error| {
+            Error::Unsupported(format!("{what}: {}", innermost(error)))
+        };
+        let kernel = Btf::from_sys_fs().map_err(|error| {
+            unsupported(
+                "this kernel's BTF cannot be read (/sys/kernel/btf/vmlinux)",
+                &error,
+            )
+        })?;
+        let raw = std::fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
+        let preempt = btf::preempt_offset(&raw).unwrap_or(0);
+        drop(raw);
+        let cpus = aya::util::nr_cpus().unwrap_or(1);
+        let count = u32::try_from(cpus)
+            .unwrap_or(MOST_RINGS)
+            .next_power_of_two()
+            .min(MOST_RINGS);
+        let on = |part| u8::from(options.parts.contains(&part));
+        let mask = count - 1;
+        let (machine, kernel_stacks, user_stacks) = (
+            u8::from(options.whole_machine),
+            on(Part::KernelStacks),
+            on(Part::UserStacks),
+        );
+        let mut loader = EbpfLoader::new();
+        loader
+            .btf(Some(&kernel))
+            .allow_unsupported_maps()
+            .override_global("long_ns", &options.long_ns, true)
+            .override_global("interrupt_ns", &options.interrupt_ns, true)
+            .override_global("preempt_offset", &preempt, true)
+            .override_global("ring_mask", &mask, true)
+            .override_global("whole_machine", &machine, true)
+            .override_global("kernel_stacks", &kernel_stacks, true)
+            .override_global("user_stacks", &user_stacks, true)
+            .override_global("user_stacks_at_most", &options.user_stacks, true)
+            .map_max_entries("rings", count);
+        let mut ebpf = loader
+            .load(OBJECT)
+            .map_err(|error| unsupported("its maps are refused", &error))?;
+        let rings = make_rings(&mut ebpf, count, options.ring_bytes)?;
+        for (program, event) in ALWAYS {
+            attach(&mut ebpf, program, event, &kernel)
+                .map_err(|why| Error::Unsupported(format!("the program at {event}: {why}")))?;
+        }
+        let iterator: &mut Iter = program(&mut ebpf, "each_task")?;
+        iterator
+            .load("task", &kernel)
+            .map_err(|error| unsupported("the iterator over threads", &error))?;
+        let mut lacks = Vec::new();
+        for &part in &options.parts {
+            let programs = part.programs().iter();
+            let refused = programs.filter_map(|(program, event)| {
+                let why = attach(&mut ebpf, program, event, &kernel).err()?;
+                Some(format!("{event}: {why}"))
+            });
+            let refused: Vec<String> = refused.collect();
+            if !refused.is_empty() {
+                lacks.push((part, refused.join("; ")));
+            }
+        }
+        Ok(Capture {
+            ebpf,
+            rings,
+            lacks,
+            found: VecDeque::new(),
+        })
+    }
+
+    /// Returns what was wanted and this kernel refuses, with the reason.
+    #[must_use]
+    pub fn lacks(&self) -> &[(Part, String)] {
+        &self.lacks
+    }
+
+    /// Follows threads that exist. Returns how many were found that were not followed so far, or less.
+    ///
+    /// # Errors
+    /// Where the system refuses the iterator.
+    pub fn follow(&mut self, follow: &Follow) -> Result<usize, Error> {
+        let found = self.iterate(1, follow)?;
+        let count = found.len();
+        self.found.extend(found);
+        Ok(count)
+    }
+
+    /// Gives `each` the records that have come, in the order in which each CPU wrote them. Takes what is there and does not wait;
+    /// call it at least every 20 ms.
+    pub fn read(&mut self, mut each: impl FnMut(&[u8])) {
+        for record in self.found.drain(..) {
+            each(&record);
+        }
+        for ring in &mut self.rings {
+            while let Some(record) = ring.next() {
+                each(&record);
+            }
+        }
+    }
+
+    /// Ends the capture: writes down what is open, detaches all programs, and gives `each` the last records.
+    ///
+    /// # Errors
+    /// Where the system refuses the iterator; nothing stays attached then, either.
+    pub fn stop(mut self, each: impl FnMut(&[u8])) -> Result<End, Error> {
+        let open = self.iterate(2, &Follow::all(Level::Waits));
+        for (_, program) in self.ebpf.programs_mut() {
+            if let aya::programs::Program::BtfTracePoint(program) = program {
+                let _ = program.unload(); // an error would say that it is not attached
+            }
+        }
+        self.read(each);
+        let numbers = map(&mut self.ebpf, "numbers")?;
+        let numbers: PerCpuArray<&mut MapData, u64> =
+            PerCpuArray::try_from(numbers).map_err(|_| lacks_map())?;
+        let lost = numbers.get(&0, 0).map_or(0, |lost| lost.iter().sum());
+        let records = open?
+            .iter()
+            .filter_map(|bytes| Record::parse(bytes).ok())
+            .collect();
+        Ok(End { records, lost })
+    }
+
+    /// Runs the iterator over all threads; the records that it writes.
+    fn iterate(&mut self, what: u32, follow: &Follow) -> Result<Vec<Vec<u8>>, Error> {
+        let request = request(what, follow);
+        let asked = map(&mut self.ebpf, "asked")?;
+        let mut asked: Array<&mut MapData, [u8; 40]> =
+            Array::try_from(asked).map_err(|_| lacks_map())?;
+        let system = |what| {
+            move |error: aya::maps::MapError| Error::System {
+                what,
+                error: std::io::Error::other(innermost(&error)),
+            }
+        };
+        asked
+            .set(0, request, 0)
+            .map_err(system("asking the iterator over threads"))?;
+        let iterator: &mut Iter = program(&mut self.ebpf, "each_task")?;
+        let failed = |error: &dyn std::error::Error| Error::System {
+            what: "the iterator over threads",
+            error: std::io::Error::other(innermost(error)),
+        };
+        let link = iterator.attach().map_err(|error| failed(&error))?;
+        let link = iterator.take_link(link).map_err(|error| failed(&error))?;
+        let mut file = link.into_file().map_err(|error| failed(&error))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)
+            .map_err(|error| failed(&error))?;
+        let mut records = Vec::new();
+        let mut rest = &bytes[..];
+        while let Some(&kind) = rest.first() {
+            let length = if kind == 5 {
+                Task::BYTES
+            } else {
+                Wait::BYTES_WITH_STACK
+            };
+            let Some((record, after)) = rest.split_at_checked(length) else {
+                break;
+            };
+            records.push(record.to_vec());
+            rest = after;
+        }
+        Ok(records)
+    }
+
+    /// Returns a descriptor of a ring, for poll(2).
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.rings.iter().map(AsFd::as_fd)
+    }
+}
+
+/// As `struct request_of_reader`.
+fn request(what: u32, follow: &Follow) -> [u8; 40] {
+    let mut bytes = [0; 40];
+    let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+    put(0, &what.to_le_bytes());
+    put(4, &(follow.level as u32).to_le_bytes());
+    put(8, &follow.process.unwrap_or(0).to_le_bytes());
+    put(12, &follow.thread.unwrap_or(0).to_le_bytes());
+    put(16, &follow.cgroup.unwrap_or(0).to_le_bytes());
+    let name = follow.name.as_deref().unwrap_or("").as_bytes();
+    put(24, &name[..name.len().min(15)]);
+    bytes
+}
+
+fn make_rings(ebpf: &mut Ebpf, count: u32, bytes: u64) -> Result<Vec<RingBuf<MapData>>, Error> {
+    let each = (bytes / u64::from(count)).max(LEAST_RING);
+    let each = u32::try_from(1_u64 << each.ilog2().min(30)).unwrap_or(1 << 30);
+    let refused = |error: &aya::maps::MapError| {
+        Error::Unsupported(format!("a ring of {each} bytes: {}", innermost(error)))
+    };
+    let outer = map(ebpf, "rings")?;
+    let mut outer: ArrayOfMaps<&mut MapData, RingBuf<MapData>> =
+        ArrayOfMaps::try_from(outer).map_err(|_| lacks_map())?;
+    let mut rings = Vec::new();
+    for index in 0..count {
+        const RINGBUF: u32 = 27;
+        let definition = aya_obj::Map::new_from_params(RINGBUF, 0, 0, each, 0);
+        let ring = MapData::create(definition, "waits", None).map_err(|error| refused(&error))?;
+        let ring = RingBuf::try_from(Map::RingBuf(ring)).map_err(|error| refused(&error))?;
+        outer
+            .set(index, &ring, 0)
+            .map_err(|error| refused(&error))?;
+        rings.push(ring);
+    }
+    Ok(rings)
+}
+
+fn attach(ebpf: &mut Ebpf, name: &str, event: &str, kernel: &Btf) -> Result<(), String> {
+    let program: &mut BtfTracePoint = program(ebpf, name).map_err(|error| error.to_string())?;
+    program
+        .load(event, kernel)
+        .map_err(|error| innermost(&error))?;
+    program.attach().map_err(|error| innermost(&error))?;
+    Ok(())
+}
+
+fn program<'a, P>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut P, Error>
+where
+    &'a mut P: TryFrom<&'a mut aya::programs::Program>,
+{
+    let program = ebpf
+        .program_mut(name)
+        .and_then(|program| program.try_into().ok());
+    program.ok_or_else(|| Error::Unsupported(format!("the object has no program {name}")))
+}
+
+fn map<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Map, Error> {
+    ebpf.map_mut(name).ok_or_else(lacks_map)
+}
+
+fn lacks_map() -> Error {
+    Error::Unsupported("the object lacks a map".to_owned())
+}

@@ -1,0 +1,46 @@
+//! Capture every wait of the threads of a program, or of the whole machine, in the kernel by BPF.
+//!
+//! A *wait* is one interval in which a thread was off its CPU. Each comes as one record: when the thread left, was woken
+//! and ran again; in which state and system call, with three arguments; who woke it, in which call; with the kernel's stack
+//! where it lasted long or is the first of its kind, and with the program's stack once a place. Beside waits come what a thread
+//! was in the middle of (reclaim, compaction, locks, fences), block requests, long interrupts, signals, and the life of
+//! threads.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`Capture`] | loads and attaches the programs, follows threads, reads records |
+//! | [`Record`] | what comes |
+//! | [`Part`] | what can be left out, and what it costs |
+//!
+//! ```no_run
+//! use stopgap_capture::{Capture, Follow, Level, Options, Record};
+//! let mut capture = Capture::start(&Options::default())?;
+//! capture.follow(&Follow { process: Some(1234), ..Follow::all(Level::Whole) })?;
+//! std::thread::sleep(std::time::Duration::from_secs(1));
+//! capture.read(|bytes| {
+//!     if let Ok(Record::Wait(wait)) = Record::parse(bytes) {
+//!         println!("{} was off its CPU from {} to {}", wait.tid, wait.left, wait.ran);
+//!     }
+//! });
+//! # Ok::<(), stopgap_capture::Error>(())
+//! ```
+//!
+//! Needs Linux 6.1 or later with BTF, and `CAP_BPF` with `CAP_PERFMON` or root; neither tracefs nor a C compiler. Cost: see
+//! `docs/record.md`. Links to the programs are descriptors of this process: when it ends, however it ends, nothing stays attached.
+//!
+//! All that a captured program can influence (names, arguments, its stack) is data: it changes no length and no address that
+//! the reader believes.
+
+mod btf;
+mod capture;
+mod error;
+mod part;
+mod record;
+
+pub use capture::{Capture, End, Follow, Level, Options};
+pub use error::Error;
+pub use part::Part;
+pub use record::{
+    Block, Exec, Malformed, Record, Signal, Span, SpanKind, Task, TaskEvent, UserStack, Wait,
+    Waking, flag,
+};

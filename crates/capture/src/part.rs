@@ -1,0 +1,154 @@
+/// What can be captured beside waits. Each part is a set of programs that is not attached where the part is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// The kernel's stack of waits that are long or the first of their kind.
+    KernelStacks,
+    /// The program's stack, once a place at which it waits.
+    UserStacks,
+    /// Direct reclaim, reclaim of a memory cgroup, and being throttled by them.
+    Reclaim,
+    /// Compaction.
+    Compaction,
+    /// Shrinkers, each by its function.
+    Shrinkers,
+    /// Contention of locks that sleep, with the holder of mutexes and of semaphores held for writing.
+    Locks,
+    /// Each wait of more than 1 us for an mmap_lock, that of another process too.
+    MmapLock,
+    /// Waits for DMA fences.
+    Fences,
+    /// The address of the page fault in which a thread sleeps.
+    Faults,
+    /// Block requests from insertion to completion, by the thread that made them.
+    Block,
+    /// Softirqs and hard interrupts that last.
+    Interrupts,
+    /// Work items that last.
+    Work,
+    /// Signals from and to followed threads.
+    Signals,
+}
+
+/// A program of the object and the tracepoint that it belongs to.
+pub(crate) type Program = (&'static str, &'static str);
+
+/// The programs without which there are no waits.
+pub(crate) const ALWAYS: &[Program] = &[
+    ("on_switch", "sched_switch"),
+    ("on_waking", "sched_waking"),
+    ("on_new", "task_newtask"),
+    ("on_rename", "task_rename"),
+    ("on_exec", "sched_process_exec"),
+    ("on_exit", "sched_process_exit"),
+];
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Part; 13] = [
+        Part::KernelStacks,
+        Part::UserStacks,
+        Part::Reclaim,
+        Part::Compaction,
+        Part::Shrinkers,
+        Part::Locks,
+        Part::MmapLock,
+        Part::Fences,
+        Part::Faults,
+        Part::Block,
+        Part::Interrupts,
+        Part::Work,
+        Part::Signals,
+    ];
+
+    /// Returns its name on the command line.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Part::KernelStacks => "kernel-stacks",
+            Part::UserStacks => "user-stacks",
+            Part::Reclaim => "reclaim",
+            Part::Compaction => "compaction",
+            Part::Shrinkers => "shrinkers",
+            Part::Locks => "locks",
+            Part::MmapLock => "mmap-lock",
+            Part::Fences => "fences",
+            Part::Faults => "faults",
+            Part::Block => "block",
+            Part::Interrupts => "interrupts",
+            Part::Work => "work",
+            Part::Signals => "signals",
+        }
+    }
+
+    /// Returns whether it is on unless it is switched off. `MmapLock` is not: each map, unmap and fault takes that lock, and contention
+    /// of the thread's own is seen by `Locks`.
+    #[must_use]
+    pub fn is_usual(self) -> bool {
+        self != Part::MmapLock
+    }
+
+    pub(crate) fn programs(self) -> &'static [Program] {
+        match self {
+            Part::KernelStacks | Part::UserStacks => &[],
+            Part::Reclaim => &[
+                (
+                    "on_mm_vmscan_direct_reclaim_begin",
+                    "mm_vmscan_direct_reclaim_begin",
+                ),
+                (
+                    "on_mm_vmscan_direct_reclaim_end",
+                    "mm_vmscan_direct_reclaim_end",
+                ),
+                (
+                    "on_mm_vmscan_memcg_reclaim_begin",
+                    "mm_vmscan_memcg_reclaim_begin",
+                ),
+                (
+                    "on_mm_vmscan_memcg_reclaim_end",
+                    "mm_vmscan_memcg_reclaim_end",
+                ),
+                ("on_mm_vmscan_throttled", "mm_vmscan_throttled"),
+            ],
+            Part::Compaction => &[
+                ("on_mm_compaction_begin", "mm_compaction_begin"),
+                ("on_mm_compaction_end", "mm_compaction_end"),
+            ],
+            Part::Shrinkers => &[
+                ("on_mm_shrink_slab_start", "mm_shrink_slab_start"),
+                ("on_mm_shrink_slab_end", "mm_shrink_slab_end"),
+            ],
+            Part::Locks => &[
+                ("on_contention_begin", "contention_begin"),
+                ("on_contention_end", "contention_end"),
+            ],
+            Part::MmapLock => &[
+                ("on_mmap_lock_start_locking", "mmap_lock_start_locking"),
+                (
+                    "on_mmap_lock_acquire_returned",
+                    "mmap_lock_acquire_returned",
+                ),
+            ],
+            Part::Fences => &[
+                ("on_dma_fence_wait_start", "dma_fence_wait_start"),
+                ("on_dma_fence_wait_end", "dma_fence_wait_end"),
+            ],
+            Part::Faults => &[("on_page_fault_user", "page_fault_user")],
+            Part::Block => &[
+                ("on_block_rq_insert", "block_rq_insert"),
+                ("on_block_rq_issue", "block_rq_issue"),
+                ("on_block_rq_complete", "block_rq_complete"),
+            ],
+            Part::Interrupts => &[
+                ("on_softirq_entry", "softirq_entry"),
+                ("on_softirq_exit", "softirq_exit"),
+                ("on_irq_handler_entry", "irq_handler_entry"),
+                ("on_irq_handler_exit", "irq_handler_exit"),
+            ],
+            Part::Work => &[
+                ("on_workqueue_execute_start", "workqueue_execute_start"),
+                ("on_workqueue_execute_end", "workqueue_execute_end"),
+            ],
+            Part::Signals => &[("on_signal_generate", "signal_generate")],
+        }
+    }
+}

@@ -1,0 +1,570 @@
+//! Records as the programs write them. Their layout is that of `bpf/waits.bpf.c`; all numbers are little-endian.
+
+/// Bits of [`Wait::flags`].
+pub mod flag {
+    /// The scheduler took the CPU: the thread could have run on.
+    pub const PREEMPTED: u8 = 1;
+    /// Its cgroup had used up its share of CPU time.
+    pub const THROTTLED: u8 = 2;
+    /// It slept for I/O (`task_struct.in_iowait`).
+    pub const FOR_IO: u8 = 4;
+    /// It had left its CPU before it was followed; `left` is when it began to be.
+    pub const BEGAN_BEFORE: u8 = 8;
+    /// It did not run again; `ran` is when the capture ended.
+    pub const OPEN: u8 = 16;
+    /// It is new and had not run yet.
+    pub const NEW: u8 = 32;
+    /// It is a kernel thread.
+    pub const KERNEL_THREAD: u8 = 64;
+    /// Its call is one of the 32-bit interface.
+    pub const COMPAT: u8 = 128;
+}
+
+/// Bits of [`Wait::waker_context`].
+const CONTEXT_KNOWN: u16 = 1;
+const CONTEXT_SOFTIRQ: u16 = 2;
+const CONTEXT_INTERRUPT: u16 = 4;
+
+/// One record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Record {
+    /// A thread was off its CPU.
+    Wait(Box<Wait>),
+    /// The stack of a place in a program.
+    UserStack(Box<UserStack>),
+    /// A thread was in the middle of something.
+    Span(Span),
+    /// A thread appeared, changed its name or ended.
+    Task(Box<Task>),
+    /// A process runs another program.
+    Exec(Box<Exec>),
+    /// A block request is complete.
+    Block(Block),
+    /// A signal was sent.
+    Signal(Signal),
+}
+
+/// One interval off the CPU. Times are CLOCK_MONOTONIC in nanoseconds, 0 is never.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// The thread.
+    pub tid: u32,
+    /// The CPU on which it ran again.
+    pub cpu: u32,
+    /// Bits of [`flag`].
+    pub flags: u8,
+    /// When it left its CPU.
+    pub left: u64,
+    /// When it was woken; 0: never (it was runnable, or the capture ended first).
+    pub woken: u64,
+    /// When it ran again.
+    pub ran: u64,
+    /// The system call that it was in; `None`: in none.
+    pub call: Option<u32>,
+    /// Its state, bits of `task_struct.__state`; 0: runnable.
+    pub state: u32,
+    /// The call's first arguments. Without a call the first is the address of the page fault that it is in, or 0.
+    pub arguments: [u64; 3],
+    /// The next instruction in user mode.
+    pub ip: u64,
+    /// The stack pointer in user mode.
+    pub sp: u64,
+    /// The thread that got its CPU; 0: idle.
+    pub next: u32,
+    /// The thread that had the CPU on which it ran again; 0: idle.
+    pub previous: u32,
+    /// The thread on whose CPU it was woken.
+    pub waker: u32,
+    /// `None`: unknown.
+    pub waker_context: Option<Waking>,
+    /// The CPU that it left; `None` where it left before it was followed.
+    pub left_cpu: Option<u32>,
+    /// The system call that the waker was in.
+    pub waker_call: Option<u32>,
+    /// That call's first argument.
+    pub waker_argument: u64,
+    /// Depth of its kernel stack in bytes: with call and instruction it tells a thread's waits apart.
+    pub depth: u32,
+    /// Its kernel stack, innermost first; empty where none was taken.
+    pub stack: Vec<u64>,
+}
+
+/// On whose behalf a CPU woke a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waking {
+    /// The thread's own.
+    Task,
+    /// A softirq's.
+    Softirq,
+    /// A hard interrupt's.
+    Interrupt,
+}
+
+/// The stack of a place in a program, taken when a thread waited there for the first time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserStack {
+    /// The thread.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// When.
+    pub time: u64,
+    /// The next instruction.
+    pub ip: u64,
+    /// The stack pointer.
+    pub sp: u64,
+    /// The frame pointer's register.
+    pub bp: u64,
+    /// The frames that frame pointers give, innermost first.
+    pub frames: Vec<u64>,
+    /// The stack's bytes from `sp` upwards: what can be unwound without frame pointers.
+    pub bytes: Vec<u8>,
+}
+
+/// What a thread was in the middle of. The two numbers mean what [`SpanKind`] says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// What.
+    pub what: SpanKind,
+    /// The thread; of an interrupt the one that it interrupted.
+    pub tid: u32,
+    /// The CPU on which it ended.
+    pub cpu: u32,
+    /// When it began.
+    pub begin: u64,
+    /// When it ended.
+    pub end: u64,
+    /// The first number.
+    pub a: u64,
+    /// The second.
+    pub b: u64,
+}
+
+/// The kinds of [`Span`], and the meaning of its two numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SpanKind {
+    /// Direct reclaim: order | gfp flags << 32; pages freed.
+    DirectReclaim,
+    /// Reclaim of a memory cgroup: the same.
+    MemcgReclaim,
+    /// Compaction: 1 where it may wait; how it ended (`enum compact_result`).
+    Compaction,
+    /// A shrinker: the address of its function; objects freed.
+    Shrinker,
+    /// The wait for a lock: its address; kind | holder's thread id << 32 (0: unknown). Kinds are bits:
+    /// 2 for reading, 4 for writing, 8 real-time, 16 per CPU, 32 mutex, 65536 the mmap_lock of the thread's own process.
+    Lock,
+    /// The wait for an mmap_lock: the address of the `mm_struct`; 1 for writing.
+    MmapLock,
+    /// The wait for a DMA fence: its context; its sequence number.
+    Fence,
+    /// Throttled by reclaim: the reason; the longest delay in microseconds.
+    ThrottledReclaim,
+    /// A softirq: its vector.
+    Softirq,
+    /// A hard interrupt: its number.
+    Interrupt,
+    /// A work item: the address of its function.
+    Work,
+}
+
+const SPANS: [SpanKind; 11] = [
+    SpanKind::DirectReclaim,
+    SpanKind::MemcgReclaim,
+    SpanKind::Compaction,
+    SpanKind::Shrinker,
+    SpanKind::Lock,
+    SpanKind::MmapLock,
+    SpanKind::Fence,
+    SpanKind::ThrottledReclaim,
+    SpanKind::Softirq,
+    SpanKind::Interrupt,
+    SpanKind::Work,
+];
+
+/// The reason for a [`Task`] record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskEvent {
+    /// It existed when it began to be followed.
+    Begin,
+    /// It was made.
+    Forked,
+    /// It has a new name.
+    Renamed,
+    /// It ends.
+    Exited,
+    /// The capture ends.
+    End,
+}
+
+/// A thread, with what the kernel counts of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// The reason for this record.
+    pub event: TaskEvent,
+    /// The thread.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// Its parent process.
+    pub parent: u32,
+    /// When this was so.
+    pub time: u64,
+    /// When it was made, nanoseconds of CLOCK_MONOTONIC.
+    pub start: u64,
+    /// Id of its cgroup in the unified hierarchy: the inode number of the cgroup's folder.
+    pub cgroup: u64,
+    /// Voluntary switches so far.
+    pub voluntary: u64,
+    /// Involuntary ones.
+    pub involuntary: u64,
+    /// CPU time so far, in nanoseconds.
+    pub exec_ns: u64,
+    /// Time on run queues so far, in nanoseconds.
+    pub run_delay_ns: u64,
+    /// Page faults without I/O so far.
+    pub minor_faults: u64,
+    /// With I/O.
+    pub major_faults: u64,
+    /// Whether stacks and spans are kept of it, too.
+    pub is_whole: bool,
+    /// Its thread id in its own PID namespace.
+    pub own_tid: u32,
+    /// The kernel's priority, lower is more urgent.
+    pub priority: i32,
+    /// Whether it is a kernel thread.
+    pub is_kernel_thread: bool,
+    /// Its name.
+    pub comm: String,
+}
+
+/// A process runs another program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exec {
+    /// The thread.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// Its thread id before.
+    pub old_tid: u32,
+    /// When.
+    pub time: u64,
+    /// Its name.
+    pub comm: String,
+    /// The program's file, cut at 127 bytes.
+    pub filename: String,
+}
+
+/// A block request, when it was complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// The thread that made it.
+    pub tid: u32,
+    /// The CPU on which it completed.
+    pub cpu: u32,
+    /// When it was put into the queue; 0: it was not.
+    pub inserted: u64,
+    /// When it went to the device; 0: not seen.
+    pub issued: u64,
+    /// When it was complete.
+    pub completed: u64,
+    /// Its first sector of 512 bytes.
+    pub sector: u64,
+    /// Its length.
+    pub bytes: u32,
+    /// The device: major << 20 | minor.
+    pub device: u32,
+    /// Its operation in the low 8 bits, and its flags (`REQ_*`).
+    pub flags: u32,
+    /// 0: done (`blk_status_t`).
+    pub status: u32,
+}
+
+/// A signal was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signal {
+    /// Its number.
+    pub number: u8,
+    /// The thread on whose CPU it was sent.
+    pub tid: u32,
+    /// When.
+    pub time: u64,
+    /// The thread that it was sent to.
+    pub target: u32,
+    /// That thread's process.
+    pub target_tgid: u32,
+    /// Result (`TRACE_SIGNAL_*`): 0 delivered, 1 ignored, 2 already pending.
+    pub result: i32,
+    /// Whether it was sent to the whole process.
+    pub to_process: bool,
+}
+
+/// Bytes that are no record of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a record of {length} bytes with kind {kind}: {why}")]
+pub struct Malformed {
+    kind: u8,
+    length: usize,
+    why: &'static str,
+}
+
+/// Most frames of a stack.
+const FRAMES: usize = 32;
+/// Most bytes of a user stack.
+const RAW: usize = 8192;
+const WAIT: usize = 112;
+
+impl Task {
+    /// Bytes of a record.
+    pub(crate) const BYTES: usize = 120;
+}
+
+impl Wait {
+    /// Bytes of a record with its stack.
+    pub(crate) const BYTES_WITH_STACK: usize = WAIT + 8 + 8 * FRAMES;
+}
+
+impl Record {
+    /// Reads one record.
+    ///
+    /// # Errors
+    /// Where the bytes are too few for their kind, or a number in them cannot be.
+    pub fn parse(bytes: &[u8]) -> Result<Record, Malformed> {
+        let kind = bytes.first().copied().unwrap_or(0);
+        let wrong = |why| Malformed {
+            kind,
+            length: bytes.len(),
+            why,
+        };
+        let all = Bytes(bytes);
+        let (least, what) = match kind {
+            1 => (WAIT, "a wait"),
+            2 => (WAIT + 8 + 8 * FRAMES, "a wait with its stack"),
+            3 => (USER + 8 + RAW, "a user stack"),
+            4 => (40, "a span"),
+            5 => (Task::BYTES, "a thread"),
+            6 => (168, "an exec"),
+            7 => (56, "a block request"),
+            8 => (32, "a signal"),
+            _ => return Err(wrong("there is no such kind")),
+        };
+        if bytes.len() < least {
+            return Err(Malformed {
+                why: what,
+                ..wrong("")
+            });
+        }
+        Ok(match kind {
+            1 | 2 => {
+                let mut wait = wait(&all);
+                if kind == 2 {
+                    wait.stack = all
+                        .frames(WAIT, WAIT + 8)
+                        .ok_or_else(|| wrong("too many frames"))?;
+                }
+                Record::Wait(Box::new(wait))
+            }
+            3 => {
+                let held = all.u32(USER) as usize;
+                let raw = bytes.get(USER + 8..).and_then(|raw| raw.get(..held));
+                Record::UserStack(Box::new(UserStack {
+                    tid: all.u32(4),
+                    tgid: all.u32(8),
+                    time: all.u64(16),
+                    ip: all.u64(24),
+                    sp: all.u64(32),
+                    bp: all.u64(40),
+                    frames: all.frames(12, 48).ok_or_else(|| wrong("too many frames"))?,
+                    bytes: raw.ok_or_else(|| wrong("too many bytes"))?.to_vec(),
+                }))
+            }
+            4 => Record::Span(Span {
+                what: *SPANS
+                    .get(usize::from(bytes[1]))
+                    .ok_or_else(|| wrong("there is no such span"))?,
+                cpu: u32::from(all.u16(2)),
+                tid: all.u32(4),
+                begin: all.u64(8),
+                end: all.u64(16),
+                a: all.u64(24),
+                b: all.u64(32),
+            }),
+            5 => Record::Task(Box::new(Task {
+                event: match bytes[1] {
+                    1 => TaskEvent::Begin,
+                    2 => TaskEvent::Forked,
+                    3 => TaskEvent::Renamed,
+                    4 => TaskEvent::Exited,
+                    5 => TaskEvent::End,
+                    _ => return Err(wrong("there is no such reason")),
+                },
+                tid: all.u32(4),
+                tgid: all.u32(8),
+                parent: all.u32(12),
+                time: all.u64(16),
+                start: all.u64(24),
+                cgroup: all.u64(32),
+                voluntary: all.u64(40),
+                involuntary: all.u64(48),
+                exec_ns: all.u64(56),
+                run_delay_ns: all.u64(64),
+                minor_faults: all.u64(72),
+                major_faults: all.u64(80),
+                is_whole: all.u32(88) >= 2,
+                own_tid: all.u32(92),
+                priority: all.i32(96),
+                is_kernel_thread: all.u32(100) & 0x0020_0000 != 0,
+                comm: all.text(104, 16),
+            })),
+            6 => Record::Exec(Box::new(Exec {
+                tid: all.u32(4),
+                tgid: all.u32(8),
+                old_tid: all.u32(12),
+                time: all.u64(16),
+                comm: all.text(24, 16),
+                filename: all.text(40, 128),
+            })),
+            7 => Record::Block(Block {
+                cpu: u32::from(all.u16(2)),
+                tid: all.u32(4),
+                inserted: all.u64(8),
+                issued: all.u64(16),
+                completed: all.u64(24),
+                sector: all.u64(32),
+                bytes: all.u32(40),
+                device: all.u32(44),
+                flags: all.u32(48),
+                status: all.u32(52),
+            }),
+            _ => Record::Signal(Signal {
+                number: bytes[1],
+                tid: all.u32(4),
+                time: all.u64(8),
+                target: all.u32(16),
+                target_tgid: all.u32(20),
+                result: all.i32(24),
+                to_process: all.u32(28) != 0,
+            }),
+        })
+    }
+
+    /// Returns when it was written: of what has a length, its end.
+    #[must_use]
+    pub fn time(&self) -> u64 {
+        match self {
+            Record::Wait(wait) => wait.ran,
+            Record::UserStack(stack) => stack.time,
+            Record::Span(span) => span.end,
+            Record::Task(task) => task.time,
+            Record::Exec(exec) => exec.time,
+            Record::Block(block) => block.completed,
+            Record::Signal(signal) => signal.time,
+        }
+    }
+}
+
+/// Where in a user stack the length of its bytes stands.
+const USER: usize = 48 + 8 * FRAMES;
+
+fn wait(all: &Bytes<'_>) -> Wait {
+    let call = |number: i32| u32::try_from(number).ok();
+    let context = all.u16(92);
+    Wait {
+        flags: all.0[1],
+        cpu: u32::from(all.u16(2)),
+        tid: all.u32(4),
+        left: all.u64(8),
+        woken: all.u64(16),
+        ran: all.u64(24),
+        call: call(all.i32(32)),
+        state: all.u32(36),
+        arguments: [all.u64(40), all.u64(48), all.u64(56)],
+        ip: all.u64(64),
+        sp: all.u64(72),
+        next: all.u32(80),
+        previous: all.u32(84),
+        waker: all.u32(88),
+        waker_context: match context {
+            _ if context & CONTEXT_KNOWN == 0 => None,
+            _ if context & CONTEXT_INTERRUPT != 0 => Some(Waking::Interrupt),
+            _ if context & CONTEXT_SOFTIRQ != 0 => Some(Waking::Softirq),
+            _ => Some(Waking::Task),
+        },
+        left_cpu: Some(u32::from(all.u16(94))).filter(|&cpu| cpu != 0xffff),
+        waker_call: call(all.i32(96)),
+        depth: all.u32(100),
+        waker_argument: all.u64(104),
+        stack: Vec::new(),
+    }
+}
+
+/// The bytes of a record, whose length was checked against its kind's.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn array<const N: usize>(&self, at: usize) -> [u8; N] {
+        let bytes = self
+            .0
+            .get(at..at + N)
+            .and_then(|bytes| bytes.try_into().ok());
+        bytes.unwrap_or([0; N])
+    }
+    fn u16(&self, at: usize) -> u16 {
+        u16::from_le_bytes(self.array(at))
+    }
+    fn u32(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.array(at))
+    }
+    fn i32(&self, at: usize) -> i32 {
+        i32::from_le_bytes(self.array(at))
+    }
+    fn u64(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.array(at))
+    }
+
+    /// The addresses at `at`, as many as the number at `count` says; `None` where that is more than there is room for.
+    fn frames(&self, count: usize, at: usize) -> Option<Vec<u64>> {
+        let frames = self.u32(count) as usize;
+        (frames <= FRAMES).then(|| (0..frames).map(|frame| self.u64(at + 8 * frame)).collect())
+    }
+
+    fn text(&self, at: usize, room: usize) -> String {
+        let bytes = self.0.get(at..at + room).unwrap_or_default();
+        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(room);
+        String::from_utf8_lossy(&bytes[..end.min(bytes.len())]).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_record_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..9000), kind in 0..10_u8) {
+            let mut bytes = bytes;
+            if let Some(first) = bytes.first_mut() {
+                *first = kind;
+            }
+            if let Ok(record) = Record::parse(&bytes) {
+                let _ = record.time();
+            }
+        }
+    }
+
+    #[test]
+    fn a_stack_longer_than_its_room_is_refused() {
+        let mut bytes = vec![0; WAIT + 8 + 8 * FRAMES];
+        bytes[0] = 2;
+        bytes[WAIT] = 33;
+        let error = Record::parse(&bytes).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a record of 376 bytes with kind 2: too many frames"
+        );
+        bytes[WAIT] = 32;
+        assert!(matches!(Record::parse(&bytes), Ok(Record::Wait(wait)) if wait.stack.len() == 32));
+    }
+}

@@ -1,0 +1,232 @@
+//! Captures of this process's own threads, as root.
+
+use std::collections::HashMap;
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::sync::mpsc::channel;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use stopgap_capture::{
+    Capture, Error, Follow, Level, Options, Record, Task, TaskEvent, Wait, Waking, flag,
+};
+use stopgap_testing::{Skip, skip};
+
+/// One test at a time: each counts what is attached, or what its threads do.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Starts a capture of this process; `None` where that needs root or another kernel.
+fn start() -> Option<Capture> {
+    let mut capture = match Capture::start(&Options::default()) {
+        Ok(capture) => capture,
+        Err(Error::Unsupported(why)) if why.contains("Operation not permitted") => {
+            skip(&Skip::root("capture by BPF"));
+            return None;
+        }
+        Err(error) => {
+            skip(&Skip::machine(error));
+            return None;
+        }
+    };
+    let us = Follow {
+        process: Some(std::process::id()),
+        ..Follow::all(Level::Whole)
+    };
+    assert!(
+        capture.follow(&us).unwrap() >= 2,
+        "this test and its harness"
+    );
+    Some(capture)
+}
+
+/// Carries `act` out while it is captured, and reads to the end; `None` as [`start`].
+fn captured<T>(act: impl FnOnce() -> T) -> Option<(T, Vec<Record>)> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut capture = start()?;
+    let mut records = Vec::new();
+    let mut keep = |bytes: &[u8]| records.push(Record::parse(bytes).unwrap());
+    let came = act();
+    capture.read(&mut keep);
+    let end = capture.stop(&mut keep).unwrap();
+    assert_eq!(end.lost, 0);
+    records.extend(end.records);
+    Some((came, records))
+}
+
+/// Two threads that answer each other `rounds` times; their thread ids: who asks, who answers.
+fn ping_pong(rounds: usize) -> (u32, u32) {
+    fn plays(first: bool, rounds: usize, (mut from, mut to): (PipeReader, PipeWriter)) -> u32 {
+        for _ in 0..rounds {
+            if first {
+                to.write_all(b"?").unwrap();
+            }
+            from.read_exact(&mut [0]).unwrap();
+            if !first {
+                to.write_all(b"!").unwrap();
+            }
+        }
+        own_tid()
+    }
+    let ((from_b, to_a), (from_a, to_b)) = (pipe().unwrap(), pipe().unwrap());
+    let asks = thread::spawn(move || plays(true, rounds, (from_b, to_b)));
+    let answers = thread::spawn(move || plays(false, rounds, (from_a, to_a)));
+    (asks.join().unwrap(), answers.join().unwrap())
+}
+
+fn own_tid() -> u32 {
+    let path = std::fs::read_link("/proc/thread-self").unwrap();
+    path.file_name().unwrap().to_str().unwrap().parse().unwrap()
+}
+
+fn waits_of(records: &[Record], tid: u32) -> Vec<&Wait> {
+    let waits = records.iter().filter_map(|record| match record {
+        Record::Wait(wait) if wait.tid == tid => Some(&**wait),
+        _ => None,
+    });
+    waits.collect()
+}
+
+#[test]
+fn a_thread_has_as_many_waits_as_the_kernel_counts_switches() {
+    let Some((threads, records)) = captured(|| ping_pong(5_000)) else {
+        return;
+    };
+    let mut counts: HashMap<u32, [&Task; 2]> = HashMap::new();
+    for record in &records {
+        if let Record::Task(task) = record {
+            let pair = counts.entry(task.tid).or_insert([task, task]);
+            pair[1] = task;
+        }
+    }
+    for tid in [threads.0, threads.1] {
+        let [begin, end] = counts[&tid];
+        assert_eq!(begin.event, TaskEvent::Forked);
+        assert_eq!(end.event, TaskEvent::Exited);
+        let waits = waits_of(&records, tid);
+        let seen = waits.iter().filter(|wait| wait.flags & flag::NEW == 0);
+        let (slept, ready): (Vec<&Wait>, Vec<&Wait>) =
+            seen.copied().partition(|wait| wait.state != 0);
+        let differs = |ours: usize, kernel: u64| (ours as u64).abs_diff(kernel) > 2;
+        assert!(
+            !differs(slept.len(), end.voluntary),
+            "{} of {}",
+            slept.len(),
+            end.voluntary
+        );
+        assert!(
+            !differs(ready.len(), end.involuntary),
+            "{} of {}",
+            ready.len(),
+            end.involuntary
+        );
+        let in_order = waits.windows(2).all(|pair| pair[0].ran <= pair[1].left);
+        assert!(in_order, "a thread runs between two waits");
+        let delay: u64 = waits
+            .iter()
+            .map(|wait| wait.ran - wait.woken.max(wait.left))
+            .sum();
+        let near = delay.abs_diff(end.run_delay_ns) <= end.run_delay_ns / 5 + 1_000_000;
+        assert!(
+            near,
+            "{delay} ns on the run queue, the kernel counts {}",
+            end.run_delay_ns
+        );
+    }
+}
+
+#[test]
+fn a_wait_says_who_ended_it_in_which_call() {
+    if cfg!(not(target_arch = "x86_64")) {
+        return skip(&Skip::machine("the numbers of x86-64's system calls"));
+    }
+    let Some(((asks, answers), records)) = captured(|| ping_pong(1_000)) else {
+        return;
+    };
+    let waits = waits_of(&records, answers);
+    let read = |wait: &&&Wait| wait.call == Some(0) && wait.state == 1;
+    let reads: Vec<_> = waits.iter().filter(read).collect();
+    assert!(reads.len() > 500, "{} waits in read(2)", reads.len());
+    for wait in &reads {
+        assert_eq!(
+            (wait.waker, wait.waker_call),
+            (asks, Some(1)),
+            "write(2) of the other"
+        );
+        assert_eq!(wait.waker_context, Some(Waking::Task));
+        assert!(
+            wait.left <= wait.woken && wait.woken <= wait.ran,
+            "{wait:?}"
+        );
+        assert!(wait.ip != 0 && wait.sp != 0);
+        assert_eq!(wait.arguments[2], 1, "one byte is read");
+    }
+    assert!(
+        reads.iter().any(|wait| !wait.stack.is_empty()),
+        "the first has a stack"
+    );
+    let of_place = records.iter().any(|record| {
+        matches!(record, Record::UserStack(stack) if stack.ip == reads[0].ip && stack.tgid == std::process::id() && stack.bytes.len() >= 512)
+    });
+    assert!(of_place, "the program's stack where it reads");
+}
+
+#[test]
+fn a_timer_wakes_in_an_interrupt_and_an_open_wait_is_written_down() {
+    let (tell, told) = channel();
+    let sleeper = thread::spawn(move || {
+        tell.send(own_tid()).unwrap();
+        loop {
+            thread::park();
+        }
+    });
+    let tid = told.recv().unwrap();
+    let Some((_, records)) = captured(|| {
+        let sleeps = thread::spawn(|| {
+            thread::sleep(Duration::from_millis(20));
+            own_tid()
+        });
+        let slept = sleeps.join().unwrap();
+        thread::sleep(Duration::from_millis(5));
+        slept
+    })
+    .map(|(slept, records)| {
+        let long = waits_of(&records, slept);
+        let long = long
+            .iter()
+            .find(|wait| wait.woken.saturating_sub(wait.left) > 15_000_000);
+        let wait = long.expect("the sleep of 20 ms");
+        assert_eq!(wait.waker_context, Some(Waking::Interrupt), "{wait:?}");
+        assert!(!wait.stack.is_empty(), "a long wait has its own stack");
+        (slept, records)
+    }) else {
+        return;
+    };
+    let waits = waits_of(&records, tid);
+    assert_eq!(waits.len(), 1, "it slept all the time: {waits:?}");
+    let both = flag::BEGAN_BEFORE | flag::OPEN;
+    assert_eq!(waits[0].flags & both, both);
+    drop(sleeper);
+}
+
+#[test]
+fn nothing_stays_attached() {
+    let ours = || {
+        let programs = aya::programs::loaded_programs().filter_map(Result::ok);
+        let named = programs.filter(|program| program.name_as_str() == Some("on_waking"));
+        named.map(|program| program.id()).collect::<Vec<_>>()
+    };
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(capture) = start() else { return };
+    let with = ours();
+    assert!(!with.is_empty());
+    drop(capture);
+    // The kernel frees them after a grace period.
+    for _ in 0..200 {
+        let left = ours();
+        if left.len() < with.len() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    panic!("a program is still loaded");
+}

@@ -1,0 +1,4 @@
+//! The programs on the running kernel, and the object against its source.
+
+mod live;
+mod object;
