@@ -16,13 +16,13 @@ use crate::words;
 /// One interval off the CPU, of one thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wait {
-    /// When the thread left its CPU; where `began_before` is set, when the recording began.
+    /// When the thread left its CPU; where `began_before` is set, the first moment at which it may have been off one.
     pub left: Nanos,
-    /// Whether it had left before the recording began.
+    /// Whether its leaving was not seen: it had left before the recording began, or that switch was lost.
     pub began_before: bool,
     /// When it was made runnable. `None`: not seen, or it was runnable all the time.
     pub woken: Option<Nanos>,
-    /// When it ran again. `None`: not before the recording ended.
+    /// When it ran again. `None`: not before the recording ended, or that switch was lost.
     pub ran: Option<Nanos>,
     /// The CPU that it left; the CPU on which it ran again is the event's.
     pub left_cpu: Option<u32>,
@@ -157,7 +157,7 @@ pub enum Context {
     Task,
     /// A softirq: timers, the network, completed I/O.
     Softirq,
-    /// A hard interrupt.
+    /// A hard interrupt; where the source does not tell them apart, a softirq too.
     Interrupt,
 }
 
@@ -170,10 +170,11 @@ words!(
 
 impl Wait {
     /// Returns how long the thread could not run: asleep, stopped, or waiting for nobody to wake it. `None` where no
-    /// waking was seen and it did sleep.
+    /// waking was seen and it did sleep, or where its leaving was not seen.
     #[must_use]
     pub fn asleep(&self) -> Option<Nanos> {
         match (self.state, self.woken) {
+            _ if self.began_before => None,
             (Some(State::Runnable), _) => Some(Nanos(0)),
             (_, Some(woken)) => Some(woken.saturating_sub(self.left)),
             (_, None) => None,
@@ -191,10 +192,11 @@ impl Wait {
         Some(self.ran?.saturating_sub(ready))
     }
 
-    /// Returns the whole length. `None` where it did not run again.
+    /// Returns the whole length. `None` where it did not run again, or its leaving was not seen.
     #[must_use]
     pub fn length(&self) -> Option<Nanos> {
-        Some(self.ran?.saturating_sub(self.left))
+        let ran = self.ran.filter(|_| !self.began_before)?;
+        Some(ran.saturating_sub(self.left))
     }
 }
 
@@ -221,6 +223,12 @@ mod tests {
         };
         assert_eq!(preempted.asleep(), Some(Nanos(0)));
         assert_eq!(preempted.runnable(), Some(Nanos(90)));
+        let before = Wait {
+            began_before: true,
+            ..slept.clone()
+        };
+        assert_eq!((before.asleep(), before.length()), (None, None));
+        assert_eq!(before.runnable(), Some(Nanos(30)));
         let unseen = Wait {
             woken: None,
             ..slept

@@ -94,10 +94,10 @@ columns! {
     LimitEnd "limit_end" U64 "" "first address that is no longer allowed";
     Hint "hint" U64 "" "address to be given if it is free";
     Phase "phase" Text "" "`layout`, `steady` or `round`: the part of the workload that begins";
-    LeftNs "left_ns" U64 "ns" "when the thread left its CPU; where `began_before` is true, when the recording began";
-    BeganBefore "began_before" Bool "" "whether the thread had left its CPU before the recording began; null is false";
+    LeftNs "left_ns" U64 "ns" "when the thread left its CPU; where `began_before` is true, the first moment at which it may have been off one";
+    BeganBefore "began_before" Bool "" "whether its leaving was not seen: it was before the recording began, or that switch was lost; null is false";
     WokenNs "woken_ns" U64 "ns" "when the thread was made runnable; null where that was not seen, or it was runnable all the time";
-    Open "open" Bool "" "whether the recording ended before the thread ran again: `time_ns` is that end; null is false";
+    Open "open" Bool "" "whether it was not seen when the thread ran again: `time_ns` is the end of the recording, or, where that switch was lost, when the thread was seen; null is false";
     LeftCpu "left_cpu" U32 "" "CPU that the thread left; `cpu` is that on which it ran again";
     State "state" Text "" "state in which a thread leaves its CPU, in the kernel's letters: `R` runnable, `S` asleep, `D` asleep and no signal wakes it, `I` an idle kernel thread, `T` stopped, `t` stopped by a tracer, `P` parked, `X` ended";
     Preempted "preempted" Bool "" "whether it was pre-empted: it could have run on";
@@ -112,7 +112,7 @@ columns! {
     PreviousComm "previous_comm" Text "" "its name";
     WakerTid "waker_tid" U32 "" "thread that had the CPU on which the wake-up happened";
     WakerComm "waker_comm" Text "" "its name";
-    WakerContext "waker_context" Text "" "on whose behalf that CPU acted: `task` (the thread itself), `softirq`, `interrupt`";
+    WakerContext "waker_context" Text "" "on whose behalf that CPU acted: `task` (the thread itself), `softirq`, `interrupt` (where the source does not tell them apart, either of the two)";
     WakerSyscall "waker_syscall" U32 "" "number of the system call that the waker was in";
     WakerSyscallName "waker_syscall_name" Text "" "its name";
     WakerArgument0 "waker_argument0" U64 "" "its first argument";

@@ -12,6 +12,7 @@
 //!   recorded.
 //! * [`kernel_event`]: what the fields of the kernel's events mean, for records and texts alike.
 //! * [`text`]: what `perf script`, `trace-cmd report` and the kernel print.
+//! * [`Waits`]: waits made of switches and wake-ups.
 //! * [`Input`]: any of them, whichever it is.
 //! * [`export`]: the forms of other tools, to look at.
 //!
@@ -33,6 +34,7 @@ mod metadata;
 mod recorded;
 mod row;
 pub mod text;
+mod waits;
 
 pub use address_space::{AddressSpace, AddressSpaces, HEAP_END, Holes};
 pub use cell::Text;
@@ -44,6 +46,7 @@ pub use kind::{KINDS, Kind, Reclaimer, Stack};
 pub use metadata::{Clock, Loss, Metadata};
 pub use recorded::Recorded;
 pub use row::{Activity, Moment, Span, TaskCounts};
+pub use waits::Waits;
 
 use cell::{Cell, Get, Put, Value, Wrong};
 
