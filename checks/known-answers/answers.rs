@@ -161,8 +161,10 @@ fn held(said: &[Transcript; 2]) {
         let ratio = udmabuf / other;
         assert!((1.0 / 4.0..=4.0).contains(&ratio), "{costs:?}");
     }
-    for (one, other) in costs[0].iter().zip(costs[1]) {
-        assert!((one.0 / other.0 - 1.0).abs() < 0.1, "{costs:?}");
+    // Work that the kernel puts off (RCU) falls into either part, so the boots agree on both together.
+    for ((take, release), (other_take, other_release)) in costs[0].iter().zip(costs[1]) {
+        let ratio = (take + release) / (other_take + other_release);
+        assert!((ratio - 1.0).abs() < 0.1, "{costs:?}");
     }
 }
 

@@ -376,7 +376,7 @@ pub(crate) fn succeeded(ended: &Ended) -> Result<(), Failure> {
 /// Explains a recording; `each` is given every event.
 pub(crate) fn explained(
     spool: &Spool,
-    symbols: Symbols,
+    symbols: &Symbols,
     mut each: impl FnMut(&Event),
 ) -> Result<Findings, Failure> {
     let mut trace = spool.trace(symbols)?;

@@ -111,7 +111,7 @@ fn measure(
     let pressure = group.stalled(&Linux).ok().zip(before);
     let pressure = pressure.map(|(after, before)| after.saturating_sub(before));
     // No symbols are read: reclaim has events of its own.
-    let findings = explained(&spool, Symbols::default(), |_| ())?;
+    let findings = explained(&spool, &Symbols::default(), |_| ())?;
     // kswapd is another task, and a shrinker's time lies within.
     let rows = findings.memory.reclaim.iter().flatten();
     let own = rows.filter(|row| matches!(&*row.by, "direct" | "memcg"));

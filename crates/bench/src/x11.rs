@@ -121,7 +121,7 @@ fn record(journal: &Journal<'_>, placing: &Placing) -> Result<Recorded, Failure>
     let kallsyms = Linux.read("/proc/kallsyms".as_ref()).unwrap_or_default();
     let symbols = Symbols::parse(&String::from_utf8_lossy(&kallsyms));
     let mut sends = 0;
-    let findings = explained(&spool, symbols, |event| {
+    let findings = explained(&spool, &symbols, |event| {
         sends += u64::from(event.tid == Some(client) && is_send(event));
     })?;
     Ok(Recorded {

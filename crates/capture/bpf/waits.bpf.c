@@ -216,6 +216,7 @@ struct task {
 	s32 prio;
 	u32 flags;
 	char comm[16];
+	u32 maker, pad; // the thread that made a new one
 };
 struct exec {
 	u8 kind, pad;
@@ -627,6 +628,8 @@ INLINE void describe(struct task *out, struct task_struct *task, enum task_why w
 	out->prio = task->prio;
 	out->flags = task->flags;
 	read_kernel(out->comm, sizeof out->comm, task->comm);
+	out->maker = why == FORKED ? current_task()->pid : 0;
+	out->pad = 0;
 }
 
 INLINE void tell(struct task_struct *task, enum task_why why, u32 level, u64 now)

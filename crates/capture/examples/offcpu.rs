@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let threads = capture.follow(&of_process)?;
     let mut by_stack: HashMap<Vec<u64>, (u64, u64)> = HashMap::new();
-    let mut count = |bytes: &[u8]| {
+    let mut count = |_, bytes: &[u8]| {
         if let Ok(Record::Wait(wait)) = Record::parse(bytes) {
             let (waits, time) = by_stack.entry(wait.stack).or_default();
             *waits += 1;
@@ -30,8 +30,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         std::thread::sleep(Duration::from_millis(20));
         capture.read(&mut count);
     }
-    let end = capture.stop(&mut count)?;
-    println!("{threads} threads, {} records lost", end.lost);
+    let lost = capture.stop(&mut count)?;
+    println!("{threads} threads, {lost} records lost");
     let names = Names::read()?;
     let mut stacks: Vec<_> = by_stack.into_iter().collect();
     stacks.sort_by_key(|(_, (_, time))| std::cmp::Reverse(*time));

@@ -8,7 +8,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 
 use crate::error::innermost;
 use crate::part::{ALWAYS, Part};
-use crate::record::{Record, Task, Wait};
+use crate::record::{Task, Wait};
 use crate::{Error, btf};
 
 /// Built from `bpf/waits.bpf.c` by `bpf/build`.
@@ -92,20 +92,12 @@ impl Follow {
     }
 }
 
-/// The last records of a capture, and how many were lost.
-#[derive(Debug)]
-pub struct End {
-    /// Each thread that is followed and exists, and the waits that are open.
-    pub records: Vec<Record>,
-    /// Records for which a ring had no room.
-    pub lost: u64,
-}
-
 /// A capture that runs. Dropped, it leaves nothing attached.
 pub struct Capture {
     ebpf: Ebpf,
     rings: Vec<RingBuf<MapData>>,
     lacks: Vec<(Part, String)>,
+    events: Vec<&'static str>,
     /// Records of threads that were found; they come first at the next reading.
     found: VecDeque<Vec<u8>>,
 }
@@ -167,6 +159,7 @@ impl Capture {
             .load("task", &kernel)
             .map_err(|error| unsupported("the iterator over threads", &error))?;
         let mut lacks = Vec::new();
+        let mut events: Vec<&str> = ALWAYS.iter().map(|(_, event)| *event).collect();
         for &part in &options.parts {
             let programs = part.programs().iter();
             let refused = programs.filter_map(|(program, event)| {
@@ -174,6 +167,9 @@ impl Capture {
                 Some(format!("{event}: {why}"))
             });
             let refused: Vec<String> = refused.collect();
+            if refused.is_empty() {
+                events.extend(part.programs().iter().map(|(_, event)| *event));
+            }
             if !refused.is_empty() {
                 lacks.push((part, refused.join("; ")));
             }
@@ -182,6 +178,7 @@ impl Capture {
             ebpf,
             rings,
             lacks,
+            events,
             found: VecDeque::new(),
         })
     }
@@ -190,6 +187,11 @@ impl Capture {
     #[must_use]
     pub fn lacks(&self) -> &[(Part, String)] {
         &self.lacks
+    }
+
+    /// Returns the kernel's tracepoints that programs are attached to.
+    pub fn events(&self) -> impl Iterator<Item = &'static str> {
+        self.events.iter().copied()
     }
 
     /// Follows threads that exist. Returns how many were found that were not followed so far, or less.
@@ -203,40 +205,45 @@ impl Capture {
         Ok(count)
     }
 
-    /// Gives `each` the records that have come, in the order in which each CPU wrote them. Takes what is there and does not wait;
-    /// call it at least every 20 ms.
-    pub fn read(&mut self, mut each: impl FnMut(&[u8])) {
+    /// Gives `each` the records that have come, each with the number of its ring; those of one ring are in order. Records of threads
+    /// that [`Capture::follow`] found come under the number [`Capture::rings`]. Takes what is there and does not wait; call it
+    /// at least every 20 ms.
+    pub fn read(&mut self, mut each: impl FnMut(usize, &[u8])) {
         for record in self.found.drain(..) {
-            each(&record);
+            each(self.rings.len(), &record);
         }
-        for ring in &mut self.rings {
+        for (number, ring) in self.rings.iter_mut().enumerate() {
             while let Some(record) = ring.next() {
-                each(&record);
+                each(number, &record);
             }
         }
     }
 
-    /// Ends the capture: writes down what is open, detaches all programs, and gives `each` the last records.
+    /// Returns the number of rings: at least one for each CPU.
+    #[must_use]
+    pub fn rings(&self) -> usize {
+        self.rings.len()
+    }
+
+    /// Ends the capture: writes down the waits that are open and the counts of all threads, detaches the programs, and gives `each`
+    /// the last records. Returns how many records were lost because a ring was full.
     ///
     /// # Errors
     /// Where the system refuses the iterator; nothing stays attached then, either.
-    pub fn stop(mut self, each: impl FnMut(&[u8])) -> Result<End, Error> {
+    pub fn stop(mut self, mut each: impl FnMut(usize, &[u8])) -> Result<u64, Error> {
         let open = self.iterate(2, &Follow::all(Level::Waits));
         for (_, program) in self.ebpf.programs_mut() {
             if let aya::programs::Program::BtfTracePoint(program) = program {
                 let _ = program.unload(); // an error would say that it is not attached
             }
         }
-        self.read(each);
+        let open = open.map(|open| self.found.extend(open));
+        self.read(&mut each);
         let numbers = map(&mut self.ebpf, "numbers")?;
         let numbers: PerCpuArray<&mut MapData, u64> =
             PerCpuArray::try_from(numbers).map_err(|_| lacks_map())?;
         let lost = numbers.get(&0, 0).map_or(0, |lost| lost.iter().sum());
-        let records = open?
-            .iter()
-            .filter_map(|bytes| Record::parse(bytes).ok())
-            .collect();
-        Ok(End { records, lost })
+        open.map(|()| lost)
     }
 
     /// Runs the iterator over all threads; the records that it writes.

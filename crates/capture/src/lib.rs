@@ -17,7 +17,7 @@
 //! let mut capture = Capture::start(&Options::default())?;
 //! capture.follow(&Follow { process: Some(1234), ..Follow::all(Level::Whole) })?;
 //! std::thread::sleep(std::time::Duration::from_secs(1));
-//! capture.read(|bytes| {
+//! capture.read(|_, bytes| {
 //!     if let Ok(Record::Wait(wait)) = Record::parse(bytes) {
 //!         println!("{} was off its CPU from {} to {}", wait.tid, wait.left, wait.ran);
 //!     }
@@ -37,7 +37,7 @@ mod error;
 mod part;
 mod record;
 
-pub use capture::{Capture, End, Follow, Level, Options};
+pub use capture::{Capture, Follow, Level, Options};
 pub use error::Error;
 pub use part::Part;
 pub use record::{

@@ -235,6 +235,8 @@ pub struct Task {
     pub priority: i32,
     /// Whether it is a kernel thread.
     pub is_kernel_thread: bool,
+    /// The thread that made it, where it is new.
+    pub maker: Option<u32>,
     /// Its name.
     pub comm: String,
 }
@@ -317,7 +319,7 @@ const WAIT: usize = 112;
 
 impl Task {
     /// Bytes of a record.
-    pub(crate) const BYTES: usize = 120;
+    pub(crate) const BYTES: usize = 128;
 }
 
 impl Wait {
@@ -416,6 +418,7 @@ impl Record {
                 priority: all.i32(96),
                 is_kernel_thread: all.u32(100) & 0x0020_0000 != 0,
                 comm: all.text(104, 16),
+                maker: Some(all.u32(120)).filter(|&tid| tid != 0),
             })),
             6 => Record::Exec(Box::new(Exec {
                 tid: all.u32(4),
@@ -447,6 +450,13 @@ impl Record {
                 to_process: all.u32(28) != 0,
             }),
         })
+    }
+
+    /// Returns the process and the instruction of a user stack without reading the rest of it; `None` of another record.
+    #[must_use]
+    pub fn place_of_stack(bytes: &[u8]) -> Option<(u32, u64)> {
+        let all = Bytes(bytes);
+        (bytes.first() == Some(&3)).then(|| (all.u32(8), all.u64(24)))
     }
 
     /// Returns when it was written: of what has a length, its end.

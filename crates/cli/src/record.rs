@@ -414,7 +414,7 @@ type Written = (
 
 fn write(spool: &Spool, file: &File) -> Result<Written, String> {
     let trace = spool
-        .trace(symbols(spool))
+        .trace(&symbols(spool))
         .map_err(|error| error.to_string())?;
     let written = trace
         .write(BufWriter::with_capacity(1 << 18, file))

@@ -13,7 +13,7 @@
 //! buffer new events replace old ones that were not read in time: each page says how many.
 
 pub(crate) mod instance;
-mod maps;
+pub(crate) mod maps;
 mod perf;
 pub(crate) mod threads;
 mod window;
@@ -450,6 +450,19 @@ impl SpoolFolder {
             _lock: folder.lock().ok().flatten(),
             folder,
         })
+    }
+
+    /// Removes it with the files in it: nothing was recorded.
+    pub(crate) fn abandon(self) {
+        for name in self.folder.names() {
+            let _ = self.folder.remove(&name); // a folder that stays is told of when it is in the way
+        }
+        let path = self.folder.path();
+        if let (Some(parent), Some(name)) = (path.parent(), path.file_name())
+            && let Ok(parent) = Folder::open(parent)
+        {
+            let _ = parent.remove_folder(name);
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use stopgap_trace::Metadata;
 
 use crate::error::{Error, Result};
 use crate::perf::PerfDescription;
+use crate::waits::WaitsDescription;
 
 /// The version of the description, as spools name it.
 pub const SCHEMA: &str = "stopgap.spool/1";
@@ -40,6 +41,9 @@ pub struct Description {
     /// Description of perf's records.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub perf: Option<PerfDescription>,
+    /// Description of the files of waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits: Option<WaitsDescription>,
     /// The metadata of the trace; its losses come at the end.
     pub metadata: Metadata,
 }

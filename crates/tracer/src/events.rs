@@ -11,6 +11,19 @@ pub enum EventSet {
     All,
 }
 
+/// What captures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CaptureSource {
+    /// BPF programs: every wait, as one record.
+    Bpf,
+    /// The kernel's tracefs: switches, wake-ups and all other events.
+    Tracefs,
+    /// perf: switches of the user's own processes.
+    Perf,
+}
+
+words!(CaptureSource, "source", Bpf "bpf", Tracefs "tracefs", Perf "perf");
+
 words!(EventSet, "set of events", Scheduling "scheduling", All "all");
 
 /// An event of the kernel: its system and its name in it.

@@ -15,8 +15,9 @@
 //! | [`layout`] | what was mapped when the capture began, as events |
 //! | [`spool`] | the folder of pages and description |
 //! | [`counters`] | numbers that are read from time to time: mappings, switches, pressure |
-//! | [`unprivileged`] | what can be recorded without root: switches by perf, and counters |
+//! | [`recording`] | recording without tracefs: waits by BPF, or switches by perf, and counters |
 //! | [`trace`] | all that was captured as one trace |
+//! | [`waits`] | waits that BPF programs record: into the spool, and out of it |
 //! | [`slow_calls`] | system calls that take too long, seen while they happen |
 //!
 //! All but the capture and the counters is pure (names of functions are read from the files that [`perf::ElfNames`] is
@@ -35,10 +36,11 @@ pub mod layout;
 pub mod page;
 pub mod perf;
 pub mod print;
+pub mod recording;
 pub mod slow_calls;
 pub mod spool;
 pub mod symbols;
 pub mod trace;
-pub mod unprivileged;
+pub mod waits;
 
 pub use error::{Error, Result};

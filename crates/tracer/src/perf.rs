@@ -16,9 +16,11 @@ mod tasks;
 
 pub use description::{Mapping, PerfDescription};
 pub use mappings::File;
+pub(crate) use mappings::Mappings;
 pub use names::{ElfNames, Names, NoNames};
 pub(crate) use records::losses_of;
 pub use records::{Records, records_of};
+pub(crate) use stacks::Stacks;
 
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 //! spool.json      the description, written before the first page
 //! cpu0.raw ...    pages of each CPU, one after the other
 //! perf0.raw ..    records of perf of each CPU
+//! waits0.raw ..   records of BPF of each ring; maps.jsonl the mappings of processes whose stacks they have
 //! counters.jsonl  counters, a row a line
 //! end.json        how the capture ended and what was lost; not there after a crash
 //! ```
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
 use stopgap_events::units::Bytes;
 use stopgap_kernel::folder::Folder;
-use stopgap_trace::Loss;
+use stopgap_trace::{Loss, Text};
 
 use crate::counters::{COUNTERS, Rows};
 use crate::description::Description;
@@ -29,6 +30,7 @@ use crate::page::PageLayout;
 use crate::perf::{ElfNames, Records, records_of};
 use crate::symbols::Symbols;
 use crate::trace::{Pages, Source, Trace};
+use crate::waits::{MAPS, Waits, waits_of};
 
 /// The description's file.
 pub const DESCRIPTION: &str = "spool.json";
@@ -176,7 +178,17 @@ impl Spool {
         };
         let pages = of_kernel.iter().map(|&cpu| (cpu, pages_of(cpu)));
         let perf = self.description.perf.iter().flat_map(|perf| &perf.cpus);
-        pages.chain(perf.map(|&cpu| (cpu, records_of(cpu))))
+        let waits = self.waits().map(|ring| (ring, waits_of(ring)));
+        pages
+            .chain(perf.map(|&cpu| (cpu, records_of(cpu))))
+            .chain(waits)
+    }
+
+    /// The numbers of the files of waits.
+    fn waits(&self) -> std::ops::Range<u32> {
+        let described = self.description.waits.as_ref();
+        // No machine has more rings.
+        0..described.map_or(0, |waits| waits.files.min(1 << 12))
     }
 
     /// How it ended, where that could not be written.
@@ -197,6 +209,8 @@ impl Spool {
             .collect();
         let perf = self.description.perf.iter().flat_map(|perf| &perf.cpus);
         files.extend(perf.map(|&cpu| records_of(cpu)));
+        files.extend(self.waits().map(waits_of));
+        files.extend(self.description.waits.iter().map(|_| MAPS.to_owned()));
         files.push(COUNTERS.to_owned());
         // Last of all, so that a spool without it is one that nobody needs.
         files.extend([END.to_owned(), DESCRIPTION.to_owned()]);
@@ -248,7 +262,7 @@ impl Spool {
     ///
     /// # Errors
     /// Where a format or a file cannot be understood or opened.
-    pub fn trace(&self, symbols: Symbols) -> Result<Trace> {
+    pub fn trace(&self, symbols: &Symbols) -> Result<Trace> {
         let description = &self.description;
         let mut sources: Vec<Box<dyn Source>> = Vec::new();
         if !description.header_page.is_empty() {
@@ -263,8 +277,21 @@ impl Spool {
                 .iter()
                 .filter_map(|(_, file)| file.get_ref().file.metadata().ok()?.modified().ok());
             let names = Box::new(ElfNames::new(written.max()));
-            let records = Records::new(perf, &description.tasks, symbols, names, files)?;
+            let records = Records::new(perf, &description.tasks, symbols.clone(), names, files)?;
             sources.push(Box::new(records));
+        }
+        if description.waits.is_some() {
+            let rings: Vec<u32> = self.waits().collect();
+            let rings = self
+                .files(&rings, waits_of)?
+                .into_iter()
+                .map(|(_, file)| file);
+            let maps = self.file(MAPS).ok().map(BufReader::new);
+            let calls = description.syscalls.iter();
+            let calls = calls.map(|(&number, name)| (number, Text::from(name.as_str())));
+            let names = Box::new(ElfNames::new(None));
+            let waits = Waits::new(calls, symbols.clone(), names, rings.collect(), maps)?;
+            sources.push(Box::new(waits));
         }
         if let Some(rows) = Rows::open(&self.folder)? {
             sources.push(Box::new(rows));

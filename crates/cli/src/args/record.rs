@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use stopgap_events::units::{Bytes, Nanos};
-use stopgap_tracer::events::EventSet;
+use stopgap_tracer::events::{CaptureSource, EventSet};
 
 use super::values::{few, pid, size, time};
 
@@ -33,6 +33,13 @@ pub(crate) struct Record {
     /// without root [default: all].
     #[arg(long, value_name = "SET")]
     pub(crate) events: Option<EventSet>,
+    /// What captures: bpf (every wait, in the kernel; the waits of all other threads, too), tracefs (switches, wake-ups,
+    /// system calls), or perf (switches of your own processes) [default: tracefs, else perf].
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) source: Option<CaptureSource>,
+    /// With bpf: only the waits of what is recorded, not those of other threads.
+    #[arg(long)]
+    pub(crate) only: bool,
     /// Size of the buffer of each CPU, as 16M; not without root [default: 64M, or the CPU's share of
     /// 1/32 of memory].
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -43,7 +50,7 @@ pub(crate) struct Record {
     pub(crate) samples: Option<u32>,
     /// Make the file of a recording that was cut off, from its folder [default of -o: beside it].
     #[arg(long, value_name = "DIR",
-          conflicts_with_all = ["pid", "command", "duration", "events", "buffer", "samples"])]
+          conflicts_with_all = ["pid", "command", "duration", "events", "source", "only", "buffer", "samples"])]
     pub(crate) recover: Option<PathBuf>,
     /// The command to record, with its arguments.
     #[arg(

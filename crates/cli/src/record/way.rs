@@ -1,14 +1,17 @@
-//! The two ways to record: the kernel's trace events, or what an ordinary user may see.
+//! The ways to record: waits by BPF, the kernel's trace events, or what an ordinary user may see.
 
 use stopgap_events::machine::Missing;
-use stopgap_events::units::Nanos;
+use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::Linux;
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::{Ended, Watched};
+use stopgap_kernel::tasks::Tasks;
 use stopgap_tracer::capture::{Capture, Options};
+use stopgap_tracer::events::{CaptureSource, EventSet};
+use stopgap_tracer::recording::{By, Recording};
 use stopgap_tracer::spool::Spool;
-use stopgap_tracer::unprivileged::Unprivileged;
+use stopgap_tracer::waits::{self, Part};
 use stopgap_tracer::{Error, Result};
 
 use crate::args;
@@ -16,39 +19,62 @@ use crate::args;
 /// A recording under way.
 pub(super) enum Way<'j, 's> {
     Events(Box<Capture<'j, 's>>),
-    User(Box<Unprivileged<'s>>),
+    Recording(Box<Recording<'s>>),
 }
 
 impl<'j> Way<'j, 'static> {
-    /// Prepares the best way that this machine allows. Nothing is recorded yet.
+    /// Prepares the best way that this machine allows, or the one that `args` name. Nothing is recorded yet.
     pub(super) fn prepare(
         journal: &'j Journal<'static>,
         options: &Options,
         args: &args::Record,
     ) -> Result<Self> {
-        let samples = args.samples;
-        match Capture::prepare(&Linux, journal, options) {
-            Ok(mut capture) => {
-                capture.count()?;
-                if let Some(hz) = samples {
-                    capture.sample(hz)?;
-                }
-                Ok(Way::Events(Box::new(capture)))
-            }
-            Err(Error::System(error @ stopgap_kernel::Error::Unsupported { .. })) => {
-                let (spool, source) = (&options.spool, options.source.clone());
-                let mut user =
-                    Unprivileged::prepare(&Linux, spool, source, samples, &error.to_string())?;
-                let events = args.events.map(|_| "--events");
-                let buffer = args.buffer.map(|_| "--buffer");
-                for flag in events.into_iter().chain(buffer) {
-                    let why = "it is for kernel events, of which there are none here";
-                    user.lacks(Missing::new(format!("what {flag} asks for"), why));
-                }
-                Ok(Way::User(Box::new(user)))
-            }
-            Err(error) => Err(error),
+        let record = |by: &By<'_>| {
+            let (spool, source) = (&options.spool, options.source.clone());
+            Recording::prepare(&Linux, spool, source, args.samples, by)
+        };
+        if args.source == Some(CaptureSource::Bpf) {
+            let scheduling = args.events == Some(EventSet::Scheduling);
+            let cpus = Linux.cpus()?.len().max(1) as u64;
+            let waits = waits::Options {
+                only: args.only,
+                rings: args
+                    .buffer
+                    .map(|buffer| Bytes(buffer.0.saturating_mul(cpus))),
+                without: if scheduling {
+                    Part::ALL.to_vec()
+                } else {
+                    Vec::new()
+                },
+            };
+            return Ok(Way::Recording(Box::new(record(&By::Waits(waits))?)));
         }
+        let why = match args.source {
+            Some(CaptureSource::Perf) => "--source perf".to_owned(),
+            _ => match Capture::prepare(&Linux, journal, options) {
+                Ok(mut capture) => {
+                    capture.count()?;
+                    if let Some(hz) = args.samples {
+                        capture.sample(hz)?;
+                    }
+                    return Ok(Way::Events(Box::new(capture)));
+                }
+                Err(Error::System(error @ stopgap_kernel::Error::Unsupported { .. }))
+                    if args.source.is_none() =>
+                {
+                    error.to_string()
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        let mut recording = record(&By::Perf { why: &why })?;
+        let events = args.events.map(|_| "--events");
+        let buffer = args.buffer.map(|_| "--buffer");
+        for flag in events.into_iter().chain(buffer) {
+            let why = "it is for kernel events, of which there are none here";
+            recording.lacks(Missing::new(format!("what {flag} asks for"), why));
+        }
+        Ok(Way::Recording(Box::new(recording)))
     }
 }
 
@@ -56,7 +82,7 @@ impl Way<'_, '_> {
     pub(super) fn start(&mut self, pid: u32) -> Result<()> {
         match self {
             Way::Events(capture) => capture.start(pid),
-            Way::User(user) => user.start(pid),
+            Way::Recording(recording) => recording.start(pid),
         }
     }
 
@@ -64,14 +90,14 @@ impl Way<'_, '_> {
     pub(super) fn start_running(&mut self, pid: u32) -> Result<()> {
         match self {
             Way::Events(capture) => capture.start_running(pid),
-            Way::User(user) => user.start(pid),
+            Way::Recording(recording) => recording.start(pid),
         }
     }
 
     pub(super) fn pump(&mut self, watched: &Watched, longest: Nanos) -> Result<()> {
         match self {
             Way::Events(capture) => capture.pump(Some(watched), longest),
-            Way::User(user) => user.pump(watched, longest),
+            Way::Recording(recording) => recording.pump(watched, longest),
         }
     }
 
@@ -79,14 +105,14 @@ impl Way<'_, '_> {
     pub(super) fn ended(&mut self, pid: u32, ended: &Ended) -> Result<()> {
         match self {
             Way::Events(capture) => capture.ended(pid, ended),
-            Way::User(user) => user.ended(pid, ended),
+            Way::Recording(recording) => recording.ended(pid, ended),
         }
     }
 
     pub(super) fn stop(self, cut: Option<String>) -> Result<Spool> {
         match self {
             Way::Events(capture) => capture.stop(cut),
-            Way::User(user) => user.stop(cut),
+            Way::Recording(recording) => recording.stop(cut),
         }
     }
 }

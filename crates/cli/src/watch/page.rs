@@ -108,7 +108,7 @@ fn explain(
     stall: &mut Stall,
     path: &Path,
 ) -> Result<(Findings, Result<(), String>), Failure> {
-    let mut trace = spool.trace(symbols(spool))?;
+    let mut trace = spool.trace(&symbols(spool))?;
     let options = Options {
         top: CANDIDATES,
         frame_marker: None,

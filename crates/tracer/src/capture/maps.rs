@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::perf::Mapping;
 
 /// The executable mappings of `pid` now; none where it has ended.
-pub(super) fn executable(system: &dyn System, pid: u32) -> Result<Vec<Mapping>> {
+pub(crate) fn executable(system: &dyn System, pid: u32) -> Result<Vec<Mapping>> {
     let file = format!("/proc/{pid}/maps");
     let text = match system.read(file.as_ref()) {
         Ok(text) => text,

@@ -41,7 +41,7 @@ fn events_of(mut trace: Trace) -> (Vec<Event>, Vec<Missing>) {
 
 fn events() -> Vec<Event> {
     let spool = Spool::open(&fixtures()).unwrap();
-    events_of(spool.trace(Symbols::default()).unwrap()).0
+    events_of(spool.trace(&Symbols::default()).unwrap()).0
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_compaction_is_of_the_allocation_that_asked_for_it() {
 fn stacks_have_names_and_begin_at_the_scheduler() {
     let stack = |symbols: Symbols| {
         let spool = Spool::open(&fixtures()).unwrap();
-        let (events, missing) = events_of(spool.trace(symbols).unwrap());
+        let (events, missing) = events_of(spool.trace(&symbols).unwrap());
         let stack = events.iter().find_map(|event| match &event.kind {
             Kind::Switch { stack, .. } => stack.clone(),
             _ => None,

@@ -15,7 +15,7 @@ pub struct File {
 /// Mappings by their first address; no two overlap. perf records no unmaps, so a mapping is
 /// there until another one takes its place.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Mappings(BTreeMap<u64, Mapping>);
+pub(crate) struct Mappings(BTreeMap<u64, Mapping>);
 
 #[derive(Debug, Clone)]
 struct Mapping {
@@ -27,7 +27,7 @@ struct Mapping {
 
 impl Mappings {
     /// `file` from `offset` on lies at `start` to `end`, in the place of what was there.
-    pub(super) fn map(&mut self, start: u64, end: u64, offset: u64, file: &Rc<File>) {
+    pub(crate) fn map(&mut self, start: u64, end: u64, offset: u64, file: &Rc<File>) {
         if start >= end {
             return;
         }
@@ -53,7 +53,7 @@ impl Mappings {
     }
 
     /// Which file is at `address`, and where in it that is.
-    pub(super) fn find(&self, address: u64) -> Option<(&Rc<File>, u64)> {
+    pub(crate) fn find(&self, address: u64) -> Option<(&Rc<File>, u64)> {
         let (start, mapping) = self.0.range(..=address).next_back()?;
         let inside = address < mapping.end;
         inside.then(|| {

@@ -128,7 +128,7 @@ impl<R: Read> Records<R> {
         let (pid, tid) = (record.pid, record.tid);
         Some(match &record.body {
             Body::Sample { kernel, user } => {
-                let stack = self.stacks.stack(&self.tasks, pid, kernel, user);
+                let stack = self.stacks.stack(self.tasks.mappings(pid), kernel, user);
                 (pid, tid, Kind::Sample { stack })
             }
             Body::Switch { out, preempted } => {

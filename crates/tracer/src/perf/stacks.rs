@@ -5,9 +5,8 @@ use std::rc::Rc;
 
 use stopgap_trace::{Stack, Text};
 
-use super::mappings::File;
+use super::mappings::{File, Mappings};
 use super::names::Names;
-use super::tasks::Tasks;
 use crate::symbols::Symbols;
 
 /// The stack of a sample in which the kernel could follow no frame.
@@ -16,7 +15,7 @@ const UNKNOWN: &str = "[unknown]";
 const FRAMES: usize = 1 << 18;
 
 /// Makes text of call chains.
-pub(super) struct Stacks {
+pub(crate) struct Stacks {
     symbols: Symbols,
     names: Box<dyn Names>,
     kernel: HashMap<u64, Text>,
@@ -24,7 +23,7 @@ pub(super) struct Stacks {
 }
 
 impl Stacks {
-    pub(super) fn new(symbols: Symbols, names: Box<dyn Names>) -> Stacks {
+    pub(crate) fn new(symbols: Symbols, names: Box<dyn Names>) -> Stacks {
         Stacks {
             symbols,
             names,
@@ -33,17 +32,16 @@ impl Stacks {
         }
     }
 
-    /// The stack of a thread of `pid`: `kernel` and `user` are innermost first.
-    pub(super) fn stack(
+    /// The stack of a thread in a process with these mappings: `kernel` and `user` are innermost first.
+    pub(crate) fn stack(
         &mut self,
-        tasks: &Tasks,
-        pid: Option<u32>,
+        mappings: Option<&Mappings>,
         kernel: &[u64],
         user: &[u64],
     ) -> Stack {
         let mut frames = Vec::with_capacity(kernel.len() + user.len());
         for (depth, &address) in user.iter().enumerate().rev() {
-            frames.push(self.user(tasks, pid, address, depth));
+            frames.push(self.user(mappings, address, depth));
         }
         for (depth, &address) in kernel.iter().enumerate().rev() {
             frames.push(self.kernel(address, depth));
@@ -70,9 +68,9 @@ impl Stacks {
         frame
     }
 
-    fn user(&mut self, tasks: &Tasks, pid: Option<u32>, address: u64, depth: usize) -> Text {
+    fn user(&mut self, mappings: Option<&Mappings>, address: u64, depth: usize) -> Text {
         let at = call(address, depth);
-        let Some((file, offset)) = tasks.find(pid, at) else {
+        let Some((file, offset)) = mappings.and_then(|mappings| mappings.find(at)) else {
             return format!("{address:#x}").into();
         };
         let key = (Rc::clone(file), offset);

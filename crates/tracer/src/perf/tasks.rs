@@ -55,9 +55,9 @@ impl Tasks {
         self.tasks.get(&tid?)?.comm.clone()
     }
 
-    /// Where an address of a process lies: in which file, and where in it.
-    pub(super) fn find(&self, pid: Option<u32>, address: u64) -> Option<(&Rc<File>, u64)> {
-        self.processes.get(&pid?)?.mappings.find(address)
+    /// Returns what a process has mapped.
+    pub(super) fn mappings(&self, pid: Option<u32>) -> Option<&Mappings> {
+        Some(&*self.processes.get(&pid?)?.mappings)
     }
 
     /// Learns what a record says.

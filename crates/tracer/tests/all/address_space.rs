@@ -59,7 +59,7 @@ fn capture(
     let mut capture = or_skip(Capture::prepare(&Linux, &journal, &options))?;
     let (pid, maps) = run(&mut capture);
     let spool = capture.stop(None).unwrap();
-    let mut trace = spool.trace(Symbols::default()).unwrap();
+    let mut trace = spool.trace(&Symbols::default()).unwrap();
     let mut events = Vec::new();
     while let Some(event) = trace.next_event().unwrap() {
         events.push(event);

@@ -56,7 +56,7 @@ fn record(words: &[&str], events: EventSet) -> Option<Recorded> {
     let spool = capture.stop(None).unwrap();
     let kallsyms = Linux.read(Path::new("/proc/kallsyms")).unwrap();
     let symbols = Symbols::parse(&String::from_utf8_lossy(&kallsyms));
-    let mut trace = spool.trace(symbols).unwrap();
+    let mut trace = spool.trace(&symbols).unwrap();
     let mut events = Vec::new();
     while let Some(event) = trace.next_event().unwrap() {
         events.push(event);

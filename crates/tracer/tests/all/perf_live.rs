@@ -236,7 +236,7 @@ fn as_many_samples_as_the_cpu_time_says() {
         }
     };
     let spool = capture.stop(None).unwrap();
-    let (events, metadata) = events_of(spool.trace(symbols()).unwrap());
+    let (events, metadata) = events_of(spool.trace(&symbols()).unwrap());
     spool.remove().unwrap();
     assert_eq!(ended.how, Ok(0));
     assert_eq!(metadata.losses, Some(Vec::new()));

@@ -17,7 +17,14 @@ fn counters_are_what_is_left_where_perf_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let spool = folder.path().join("spool");
         let source = "sleep".to_owned();
-        let mut user = Unprivileged::prepare(&Linux, &spool, source, None, "no tracefs").unwrap();
+        let mut user = Recording::prepare(
+            &Linux,
+            &spool,
+            source,
+            None,
+            &By::Perf { why: "no tracefs" },
+        )
+        .unwrap();
         let held = Held::start(&["sleep", "0.3"].map(Into::into)).unwrap();
         let pid = held.pid();
         user.start(pid).unwrap();
@@ -32,7 +39,7 @@ fn counters_are_what_is_left_where_perf_is_refused() {
         };
         user.ended(pid, &ended).unwrap();
         let spool = user.stop(None).unwrap();
-        let mut trace = spool.trace(Symbols::default()).unwrap();
+        let mut trace = spool.trace(&Symbols::default()).unwrap();
         let mut names = Vec::new();
         while let Some(event) = trace.next_event().unwrap() {
             match event.kind {
@@ -73,9 +80,10 @@ fn counters_are_what_is_left_where_perf_is_refused() {
 fn a_process_that_is_gone_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let spool = folder.path().join("spool");
-    let mut user = Unprivileged::prepare(&Linux, &spool, String::new(), None, "").unwrap();
+    let mut user =
+        Recording::prepare(&Linux, &spool, String::new(), None, &By::Perf { why: "" }).unwrap();
     let error = user.start(5_000_000).unwrap_err().to_string();
     assert_eq!(error, "no process 5000000");
-    let again = Unprivileged::prepare(&Linux, &spool, String::new(), None, "");
+    let again = Recording::prepare(&Linux, &spool, String::new(), None, &By::Perf { why: "" });
     assert!(again.is_err(), "the folder is there");
 }

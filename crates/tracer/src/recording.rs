@@ -1,0 +1,243 @@
+//! Recording without tracefs: waits by BPF, or what a user may see of processes of the same user by perf; and counters.
+//!
+//! Where perf is refused too (`kernel.perf_event_paranoid` above 2), the counters are what is left.
+//! What BPF or root would have had is in the trace's `missing`, with what it costs in evidence.
+
+mod lacks;
+
+use std::path::Path;
+
+use stopgap_events::machine::Missing;
+use stopgap_events::units::Nanos;
+use stopgap_kernel::System;
+use stopgap_kernel::linux::perf::Wanted;
+use stopgap_kernel::linux::{Ended, Watched};
+
+use crate::capture::{PerfSpool, SpoolFolder, describe, end_spool, threads, write_json};
+use crate::counters::Counters;
+use crate::description::Description;
+use crate::error::{Error, Result};
+use crate::spool::{DESCRIPTION, End, Spool};
+use crate::waits::{self, WaitSpool};
+
+/// The rings are read so often: 64 MiB hold 3 million waits a 20 ms.
+const READ: Nanos = Nanos::millis(20);
+
+/// The events that perf records of a process, as perf_event_open(2) calls them.
+const RECORDS: [&str; 4] = [
+    "PERF_RECORD_SWITCH",
+    "PERF_RECORD_FORK",
+    "PERF_RECORD_COMM",
+    "PERF_RECORD_EXIT",
+];
+
+fn recorded(by_perf: bool) -> Vec<String> {
+    let records = RECORDS.iter().filter(|_| by_perf);
+    records.map(|&record| record.to_owned()).collect()
+}
+
+/// What tells of switches.
+pub enum By<'a> {
+    /// BPF programs: every wait.
+    Waits(waits::Options),
+    /// perf: what a user may see. `why` says why there is no more than that.
+    Perf {
+        /// The reason.
+        why: &'a str,
+    },
+}
+
+/// A recording that is prepared or runs. Dropped before [`Recording::stop`] it leaves what was
+/// recorded so far.
+pub struct Recording<'s> {
+    system: &'s dyn System,
+    perf: Option<PerfSpool>,
+    waits: Option<WaitSpool>,
+    description: Description,
+    spool: SpoolFolder,
+    counters: Counters<'s>,
+}
+
+impl<'s> Recording<'s> {
+    /// Makes the folder `spool`, and attaches the programs or opens the rings. `source` says what it is a trace of; `samples`
+    /// how many samples a second of each thread are wanted.
+    ///
+    /// # Errors
+    /// Where the folder is there or cannot be made; for [`By::Waits`], where BPF is not possible.
+    pub fn prepare(
+        system: &'s dyn System,
+        spool: &Path,
+        source: String,
+        samples: Option<u32>,
+        by: &By<'_>,
+    ) -> Result<Recording<'s>> {
+        let spool = SpoolFolder::make(spool)?;
+        let prepared = Self::prepare_in(system, &spool, source, samples, by);
+        let (description, waits, perf) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                spool.abandon();
+                return Err(error);
+            }
+        };
+        Ok(Recording {
+            description,
+            counters: Counters::create(system, &spool.folder)?,
+            system,
+            perf,
+            waits,
+            spool,
+        })
+    }
+
+    fn prepare_in(
+        system: &dyn System,
+        spool: &SpoolFolder,
+        source: String,
+        samples: Option<u32>,
+        by: &By<'_>,
+    ) -> Result<(Description, Option<WaitSpool>, Option<PerfSpool>)> {
+        let mut description = describe(system, source);
+        let mut waits = None;
+        if let By::Waits(options) = by {
+            let opened = WaitSpool::open(&spool.folder, options)?;
+            description.metadata.missing = opened.missing();
+            description.metadata.events = Some(opened.events());
+            description.waits = Some(opened.description());
+            let names = syscalls::Sysno::iter()
+                .filter_map(|call| Some((u32::try_from(call.id()).ok()?, call.name().to_owned())));
+            description.syscalls = names.collect();
+            waits = Some(opened);
+        }
+        let wanted = Wanted {
+            switches: waits.is_none(),
+            samples: samples.map(|hz| Nanos(1_000_000_000 / u64::from(hz.max(1)))),
+        };
+        let mut perf = None;
+        if wanted.switches || wanted.samples.is_some() {
+            let missing = &mut description.metadata.missing;
+            if let By::Perf { why } = by {
+                missing.extend(lacks::of_root(why));
+            }
+            match PerfSpool::open(system, &spool.folder, wanted) {
+                Ok(opened) => perf = Some(opened),
+                Err(Error::System(error @ stopgap_kernel::Error::Unsupported { .. })) => {
+                    missing.push(match wanted.switches {
+                        true => lacks::of_perf(&error),
+                        false => Missing::new("samples", error.to_string()),
+                    });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if waits.is_none() {
+            description.metadata.events = Some(recorded(perf.is_some()));
+        }
+        Ok((description, waits, perf))
+    }
+
+    /// Says that this is missing too; before [`Recording::start`].
+    pub fn lacks(&mut self, missing: Missing) {
+        self.description.metadata.missing.push(missing);
+    }
+
+    /// Begins to record every thread of the process `pid`, and what they fork.
+    ///
+    /// # Errors
+    /// [`stopgap_kernel::Error::NoProcess`] where there is no such process;
+    /// [`stopgap_kernel::Error::Unsupported`] where it is another user's; as write(2) to the spool.
+    pub fn start(&mut self, pid: u32) -> Result<()> {
+        let tasks = threads::threads_of(self.system, pid)?;
+        // As ptrace(2) allows it, which is what perf asks too.
+        if let Err(error) = self.system.link(format!("/proc/{pid}/exe").as_ref())
+            && error.is_refused()
+        {
+            let what = format!("process {pid}");
+            let advice =
+                "it is the kernel's or another user's, or may more than you; record it as root";
+            return Err(stopgap_kernel::Error::unsupported(what, advice).into());
+        }
+        if let Some(waits) = &mut self.waits {
+            waits.follow(pid)?;
+        }
+        if let Some(perf) = &mut self.perf {
+            let tids = tasks.iter().map(|task| task.tid);
+            let missing = &mut self.description.metadata.missing;
+            match perf.follow(self.system, tids) {
+                Ok(()) => {
+                    perf.start(self.system, pid)?;
+                    missing.extend(perf.missing());
+                }
+                Err(Error::System(error @ stopgap_kernel::Error::Unsupported { .. })) => {
+                    missing.push(match self.waits {
+                        None => lacks::of_perf(&error),
+                        Some(_) => Missing::new("samples", error.to_string()),
+                    });
+                }
+                Err(error) => return Err(error),
+            }
+            self.description.perf = Some(perf.description().clone());
+        }
+        self.description.tasks = tasks;
+        self.counters.follow(pid);
+        write_json(&self.spool.folder, DESCRIPTION, &self.description)
+    }
+
+    /// Waits until records are there, `watched` ends or `longest` is over, and writes them.
+    ///
+    /// # Errors
+    /// A full disk among them: what was recorded before is in the folder.
+    pub fn pump(&mut self, watched: &Watched, longest: Nanos) -> Result<()> {
+        self.counters.step()?;
+        // A ring of BPF wakes nobody.
+        let longest = if self.waits.is_some() {
+            longest.min(READ)
+        } else {
+            longest
+        };
+        match &mut self.perf {
+            Some(perf) => perf.pump(Some(watched), longest)?,
+            None => drop(watched.ends_within(longest)),
+        }
+        match &mut self.waits {
+            Some(waits) => waits.drain(self.system),
+            None => Ok(()),
+        }
+    }
+
+    /// The command that was recorded, process `pid`, has ended so.
+    ///
+    /// # Errors
+    /// As write(2) to the spool.
+    pub fn ended(&mut self, pid: u32, ended: &Ended) -> Result<()> {
+        self.counters.ended(pid, ended)
+    }
+
+    /// Ends the recording. `cut` says why not all was recorded, as a disk that was full.
+    ///
+    /// # Errors
+    /// Where the spool cannot be read back. What could not be written is in its `missing`.
+    pub fn stop(mut self, cut: Option<String>) -> Result<Spool> {
+        let mut end = End::default();
+        if let Some(why) = cut {
+            end.missing.push(Missing::new("what came after", why));
+        }
+        let waits = self.waits.take().map(|waits| waits.stop(self.system));
+        let perf = self.perf.take().map(PerfSpool::stop);
+        for (losses, missing) in waits.into_iter().chain(perf) {
+            end.losses.extend(losses);
+            end.missing.extend(missing);
+        }
+        match self.counters.finish() {
+            Ok(missing) => end.missing.extend(missing),
+            Err(error) => {
+                let what = "the last counters";
+                end.missing.push(Missing::new(what, error.to_string()));
+            }
+        }
+        end_spool(&self.spool.folder, end)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! Waits that BPF programs record in the kernel ([`stopgap_capture`]): into a spool, and out of it as events.
+//!
+//! ```text
+//! Capture, a ring a CPU -> waitsN.raw of each, maps.jsonl -> records in order -> events
+//!                                        threads' names, stacks' names on the way
+//! ```
+
+mod source;
+mod spool;
+
+use serde::{Deserialize, Serialize};
+pub use stopgap_capture::Part;
+use stopgap_events::units::Bytes;
+
+use crate::perf::Mapping;
+
+pub(crate) use source::Waits;
+pub use spool::WaitSpool;
+
+/// A description of the files of waits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WaitsDescription {
+    /// Files of records: one a ring, and one of the threads that existed.
+    pub files: u32,
+}
+
+/// What to record by BPF.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Only the waits of the threads that are followed, not those of the whole machine.
+    pub only: bool,
+    /// Bytes of all rings together; `None`: 64 MiB.
+    pub rings: Option<Bytes>,
+    /// Parts that are left out.
+    pub without: Vec<Part>,
+}
+
+/// The file of a ring's records.
+#[must_use]
+pub fn waits_of(file: u32) -> String {
+    format!("waits{file}.raw")
+}
+
+/// A line of [`MAPS`].
+#[derive(Debug, Serialize, Deserialize)]
+struct Mapped {
+    /// When it was read.
+    time_ns: u64,
+    #[serde(flatten)]
+    mapping: Mapping,
+}
+
+/// The file of the executable mappings of processes whose stacks were taken: a JSON object a line.
+pub const MAPS: &str = "maps.jsonl";

@@ -1,0 +1,222 @@
+//! Records on their way into a spool.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use stopgap_capture::{Capture, Follow, Level, Record};
+use stopgap_events::machine::Missing;
+use stopgap_kernel::System;
+use stopgap_kernel::folder::Folder;
+use stopgap_trace::Loss;
+
+use super::{MAPS, Mapped, Options, WaitsDescription, waits_of};
+use crate::capture::maps;
+use crate::error::{Error, Result};
+
+/// Processes whose mappings are read; each takes some 10 KiB.
+const MOST_PROCESSES: usize = 1 << 16;
+
+/// A capture that runs, and the files that its records go to.
+pub struct WaitSpool {
+    capture: Capture,
+    out: Files,
+}
+
+/// The file of each ring, and that of mappings.
+struct Files {
+    rings: Vec<Out>,
+    maps: Out,
+    /// Executable addresses of the processes whose mappings were written down.
+    processes: HashMap<u32, Vec<Range<u64>>>,
+    /// Processes whose stacks came in this reading, with an address in their code.
+    seen: Vec<(u32, u64)>,
+}
+
+struct Out {
+    file: File,
+    path: PathBuf,
+    buffer: Vec<u8>,
+}
+
+impl WaitSpool {
+    /// Attaches the programs, makes the files in `folder`, and records the waits of all threads unless `options` say
+    /// otherwise.
+    ///
+    /// # Errors
+    /// [`stopgap_kernel::Error::Unsupported`] where the kernel or this user's rights do not allow it; where a file cannot be
+    /// made.
+    pub fn open(folder: &Folder, options: &Options) -> Result<WaitSpool> {
+        let mut wanted = stopgap_capture::Options {
+            whole_machine: !options.only,
+            ..stopgap_capture::Options::default()
+        };
+        wanted.parts.retain(|part| !options.without.contains(part));
+        if let Some(bytes) = options.rings {
+            wanted.ring_bytes = bytes.0;
+        }
+        let mut capture = Capture::start(&wanted).map_err(unsupported)?;
+        let files = u32::try_from(capture.rings()).unwrap_or(u32::MAX);
+        let rings: Result<Vec<Out>> = (0..=files)
+            .map(|number| Out::create(folder, &waits_of(number)))
+            .collect();
+        let out = Files {
+            rings: rings?,
+            maps: Out::create(folder, MAPS)?,
+            processes: HashMap::new(),
+            seen: Vec::new(),
+        };
+        if !options.only {
+            capture
+                .follow(&Follow::all(Level::Waits))
+                .map_err(unsupported)?;
+        }
+        Ok(WaitSpool { capture, out })
+    }
+
+    /// Returns its part of the spool's description.
+    #[must_use]
+    pub fn description(&self) -> WaitsDescription {
+        WaitsDescription {
+            files: u32::try_from(self.out.rings.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Returns the kernel's events that are recorded.
+    #[must_use]
+    pub fn events(&self) -> Vec<String> {
+        self.capture
+            .events()
+            .map(|event| format!("bpf:{event}"))
+            .collect()
+    }
+
+    /// Returns the parts that this kernel refuses.
+    #[must_use]
+    pub fn missing(&self) -> Vec<Missing> {
+        let lacks = self.capture.lacks().iter();
+        lacks
+            .map(|(part, why)| Missing::new(part.word(), why.clone()))
+            .collect()
+    }
+
+    /// Records waits, stacks and spans of all threads of the process `pid`, and of what they make.
+    ///
+    /// # Errors
+    /// [`stopgap_kernel::Error::NoProcess`] where it has no threads.
+    pub fn follow(&mut self, pid: u32) -> Result<()> {
+        let process = Follow {
+            process: Some(pid),
+            ..Follow::all(Level::Whole)
+        };
+        if self.capture.follow(&process).map_err(unsupported)? > 0 {
+            return Ok(());
+        }
+        let advice = String::new();
+        Err(stopgap_kernel::Error::NoProcess { pid, advice }.into())
+    }
+
+    /// Moves what has come into the files, and reads the mappings of processes whose stacks are among it.
+    ///
+    /// # Errors
+    /// A full disk among them: what was written before is whole records but for the last.
+    pub fn drain(&mut self, system: &dyn System) -> Result<()> {
+        let out = &mut self.out;
+        self.capture.read(|number, record| out.put(number, record));
+        out.flush(system)
+    }
+
+    /// Ends the capture and moves the rest into the files. Returns what was lost, and what could not be done.
+    pub fn stop(self, system: &dyn System) -> (Vec<Loss>, Vec<Missing>) {
+        let WaitSpool { capture, mut out } = self;
+        let lost = capture.stop(|number, record| out.put(number, record));
+        let mut missing = Vec::new();
+        if let Err(error) = out.flush(system) {
+            missing.push(Missing::new("the last waits", error.to_string()));
+        }
+        let count = lost.unwrap_or_else(|error| {
+            missing.push(Missing::new(
+                "waits that were open, and what was lost",
+                error.to_string(),
+            ));
+            0
+        });
+        let losses = (count > 0).then(|| Loss {
+            what: "rings of BPF".to_owned(),
+            count,
+        });
+        (losses.into_iter().collect(), missing)
+    }
+}
+
+impl Files {
+    /// Keeps a record for the next [`Files::flush`]: its length in 4 bytes, then itself.
+    fn put(&mut self, number: usize, record: &[u8]) {
+        let Some(out) = self.rings.get_mut(number) else {
+            return;
+        };
+        let length = u32::try_from(record.len()).unwrap_or(u32::MAX);
+        out.buffer.extend_from_slice(&length.to_le_bytes());
+        out.buffer.extend_from_slice(record);
+        if let Some((pid, address)) = Record::place_of_stack(record) {
+            let known = self.processes.get(&pid);
+            let covered = known.is_some_and(|all| all.iter().any(|range| range.contains(&address)));
+            if !covered && !self.seen.iter().any(|(seen, _)| *seen == pid) {
+                self.seen.push((pid, address));
+            }
+        }
+    }
+
+    fn flush(&mut self, system: &dyn System) -> Result<()> {
+        for (pid, _) in std::mem::take(&mut self.seen) {
+            if self.processes.len() >= MOST_PROCESSES {
+                break;
+            }
+            // A process that is gone has no mappings: its frames stay addresses.
+            let mappings = maps::executable(system, pid).unwrap_or_default();
+            let ranges = mappings.iter().map(|mapping| mapping.start..mapping.end);
+            self.processes.insert(pid, ranges.collect());
+            for mapping in mappings {
+                let line = serde_json::to_vec(&Mapped {
+                    time_ns: system.now().0,
+                    mapping,
+                });
+                self.maps.buffer.extend(line.unwrap_or_default());
+                self.maps.buffer.push(b'\n');
+            }
+        }
+        self.rings.iter_mut().try_for_each(Out::flush)?;
+        self.maps.flush()
+    }
+}
+
+impl Out {
+    fn create(folder: &Folder, name: &str) -> Result<Out> {
+        let path = folder.path().join(name);
+        let file = folder
+            .create(name.as_ref(), 0o600)
+            .map_err(|error| Error::file(&path, error))?;
+        Ok(Out {
+            file,
+            path,
+            buffer: Vec::new(),
+        })
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let written = self.file.write_all(&self.buffer);
+        self.buffer.clear();
+        written.map_err(|error| Error::file(&self.path, error))
+    }
+}
+
+fn unsupported(error: stopgap_capture::Error) -> Error {
+    match error {
+        stopgap_capture::Error::Unsupported(why) => {
+            stopgap_kernel::Error::unsupported("capture by BPF", why).into()
+        }
+        stopgap_capture::Error::System { what, error } => Error::file(what.as_ref(), error),
+    }
+}

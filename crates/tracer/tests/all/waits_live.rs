@@ -1,0 +1,200 @@
+//! Waits by BPF of commands on the running kernel, as root; otherwise skipped, and said so.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use stopgap_events::units::Nanos;
+use stopgap_events::wait::{State, Wait, Within};
+use stopgap_kernel::Linux;
+use stopgap_kernel::clock::Clock;
+use stopgap_kernel::linux::{Ended, Held};
+use stopgap_trace::{Event, Kind, Metadata, Moment, TaskCounts};
+use stopgap_tracer::recording::{By, Recording};
+use stopgap_tracer::spool::Spool;
+use stopgap_tracer::symbols::Symbols;
+use stopgap_tracer::waits::Options;
+
+use crate::{alone, or_skip};
+
+/// Records the command; `None` where this machine does not let us.
+fn spool_of(folder: &Path, words: &[&str]) -> Option<(Spool, Ended, u32)> {
+    let _alone = alone();
+    let by = By::Waits(Options::default());
+    let spool = folder.join("spool");
+    let prepared = Recording::prepare(&Linux, &spool, words.join(" "), None, &by);
+    let mut recording = or_skip(prepared)?;
+    let words: Vec<_> = words.iter().map(std::ffi::OsString::from).collect();
+    let held = Held::start(&words).unwrap();
+    let pid = held.pid();
+    recording.start(pid).unwrap();
+    let child = held.release().unwrap();
+    let deadline = Linux.now() + Nanos::secs(20);
+    let ended = loop {
+        recording.pump(child.watched(), Nanos::millis(50)).unwrap();
+        if let Some(ended) = child.ended().unwrap() {
+            break ended;
+        }
+        assert!(Linux.now() < deadline, "it does not end");
+    };
+    Some((recording.stop(None).unwrap(), ended, pid))
+}
+
+fn events_of(spool: &Spool) -> (Vec<Event>, Metadata) {
+    let mut trace = spool.trace(&Symbols::default()).unwrap();
+    let mut events = Vec::new();
+    while let Some(event) = trace.next_event().unwrap() {
+        events.push(event);
+    }
+    (events, trace.metadata())
+}
+
+/// A shell that starts processes and waits for them.
+const PROCESSES: &str = "for i in 1 2 3 4 5 6 7 8; do sleep 0.01; done; echo x | cat >/dev/null";
+
+#[test]
+fn every_switch_of_a_command_and_its_children_is_a_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((spool, ended, pid)) = spool_of(folder.path(), &["sh", "-c", PROCESSES]) else {
+        return;
+    };
+    let (events, metadata) = events_of(&spool);
+    assert_eq!(metadata.losses, Some(Vec::new()));
+    let sorted = events
+        .windows(2)
+        .filter(|pair| pair[0].time > pair[1].time)
+        .count();
+    assert!(
+        sorted <= events.len() / 100,
+        "{sorted} of {} come late",
+        events.len()
+    );
+    // The command and all that it forked.
+    let mut ours = vec![pid];
+    for event in &events {
+        if let Kind::Fork { target_tid, .. } = event.kind
+            && event.tid.is_some_and(|maker| ours.contains(&maker))
+        {
+            ours.push(target_tid);
+        }
+    }
+    assert_eq!(ours.len(), 11, "the shell, 8 sleeps, 2 of the pipe");
+    let is_ours = |event: &&Event| event.tid.is_some_and(|tid| ours.contains(&tid));
+    let mut counts: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for event in events.iter().filter(is_ours) {
+        let Kind::Wait(wait) = &event.kind else {
+            continue;
+        };
+        check(wait, event.time);
+        if wait.within == Some(Within::New) {
+            continue;
+        }
+        let (slept, ready) = counts.entry(event.tid.unwrap()).or_default();
+        *if wait.state == Some(State::Runnable) {
+            ready
+        } else {
+            slept
+        } += 1;
+    }
+    let exits = events
+        .iter()
+        .filter(is_ours)
+        .filter_map(|event| match &event.kind {
+            Kind::Task(task) if task.moment == Moment::Exit => Some((event.tid.unwrap(), &**task)),
+            _ => None,
+        });
+    let exits: Vec<(u32, &TaskCounts)> = exits.collect();
+    assert_eq!(exits.len(), ours.len());
+    for (tid, counted) in exits {
+        let (slept, ready) = counts.get(&tid).copied().unwrap_or_default();
+        // The recorder held the command before it was followed.
+        let edge = if tid == pid { 6 } else { 2 };
+        let kernel = counted.voluntary.unwrap() + counted.involuntary.unwrap();
+        assert!(
+            kernel.abs_diff(slept + ready) <= edge,
+            "{tid}: {slept} + {ready}, {counted:?}"
+        );
+    }
+    let all: u64 = counts.values().map(|(slept, ready)| slept + ready).sum();
+    let rusage = ended.switches.voluntary + ended.switches.involuntary;
+    assert!(
+        all.abs_diff(rusage) <= 2 * 11 + 4,
+        "{all} waits, rusage {rusage}"
+    );
+    sleeps(&events);
+    spool.remove().unwrap();
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "nothing stays"
+    );
+}
+
+/// Times of a wait are in order.
+fn check(wait: &Wait, time: Nanos) {
+    assert_eq!(wait.ran, Some(time), "{wait:?}");
+    let woken = wait.woken.unwrap_or(wait.left);
+    assert!(wait.left <= woken && woken <= time, "{wait:?}");
+}
+
+/// The eight sleeps of 10 ms, in the call and woken by a timer. One that lost its CPU between the timer's start and its sleep
+/// sleeps less.
+fn sleeps(events: &[Event]) {
+    let of_sleep = events.iter().filter_map(|event| match &event.kind {
+        Kind::Wait(wait) if event.comm.as_deref() == Some("sleep") => Some(wait),
+        _ => None,
+    });
+    let long: Vec<_> = of_sleep
+        .filter(|wait| wait.asleep().is_some_and(|slept| slept >= Nanos::millis(5)))
+        .collect();
+    assert!((6..=8).contains(&long.len()), "{long:?}");
+    for wait in long {
+        let call = wait.call.as_ref().and_then(|call| call.name.as_deref());
+        assert_eq!(call, Some("clock_nanosleep"), "{wait:?}");
+        let stack = wait.stack.as_ref().expect("a long wait has a stack");
+        assert!(!stack.of_a_like_wait);
+        assert!(wait.user_stack.is_some(), "{wait:?}");
+        let waker = wait.waker.as_ref().and_then(|waker| waker.context);
+        assert_eq!(waker, Some(stopgap_events::wait::Context::Interrupt));
+    }
+}
+
+/// Whatever is in the files, reading ends, with a line for what is wrong.
+#[test]
+fn damaged_files_are_read_as_far_as_they_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((spool, ..)) = spool_of(folder.path(), &["sleep", "0.02"]) else {
+        return;
+    };
+    let (whole, _) = events_of(&spool);
+    let place = spool.folder().to_owned();
+    let largest = (0..3).map(|ring| place.join(format!("waits{ring}.raw")));
+    let largest = largest.max_by_key(|path| fs::metadata(path).map_or(0, |about| about.len()));
+    let path = largest.unwrap();
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 5]).unwrap();
+    let (cut, metadata) = events_of(&spool);
+    assert!(cut.len() < whole.len());
+    let says =
+        |metadata: &Metadata, word: &str| metadata.missing.iter().any(|one| one.why.contains(word));
+    assert!(says(&metadata, "cut off"), "{:?}", metadata.missing);
+    let mut random = stopgap_events::random::Random::new(7);
+    for _ in 0..200 {
+        let mut changed = bytes.clone();
+        for _ in 0..4 {
+            let at = usize::try_from(random.below(changed.len() as u64)).unwrap();
+            changed[at] = u8::try_from(random.below(256)).unwrap();
+        }
+        fs::write(&path, &changed).unwrap();
+        fs::write(place.join("maps.jsonl"), &changed[..changed.len() / 2]).unwrap();
+        events_of(&spool);
+    }
+    fs::write(&path, [0xff; 64]).unwrap();
+    let (_, metadata) = events_of(&spool);
+    assert!(
+        says(&metadata, "more than the largest"),
+        "{:?}",
+        metadata.missing
+    );
+    spool.remove().unwrap();
+}
