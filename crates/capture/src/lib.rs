@@ -41,6 +41,6 @@ pub use capture::{Capture, Follow, Level, Options};
 pub use error::Error;
 pub use part::Part;
 pub use record::{
-    Block, Exec, Malformed, Record, Signal, Span, SpanKind, Task, TaskEvent, UserStack, Wait,
-    Waking, flag,
+    Block, Enter, Exec, Leave, Malformed, Record, Signal, Span, SpanKind, Task, TaskEvent,
+    UserStack, Wait, Waking, flag,
 };

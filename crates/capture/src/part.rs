@@ -27,6 +27,8 @@ pub enum Part {
     Work,
     /// Signals from and to followed threads.
     Signals,
+    /// System calls, those that do not block, too.
+    Calls,
 }
 
 /// A program of the object and the tracepoint that it belongs to.
@@ -44,7 +46,7 @@ pub(crate) const ALWAYS: &[Program] = &[
 
 impl Part {
     /// All of them.
-    pub const ALL: [Part; 13] = [
+    pub const ALL: [Part; 14] = [
         Part::KernelStacks,
         Part::UserStacks,
         Part::Reclaim,
@@ -58,6 +60,7 @@ impl Part {
         Part::Interrupts,
         Part::Work,
         Part::Signals,
+        Part::Calls,
     ];
 
     /// Returns its name on the command line.
@@ -77,14 +80,15 @@ impl Part {
             Part::Interrupts => "interrupts",
             Part::Work => "work",
             Part::Signals => "signals",
+            Part::Calls => "calls",
         }
     }
 
-    /// Returns whether it is on unless it is switched off. `MmapLock` is not: each map, unmap and fault takes that lock, and contention
-    /// of the thread's own is seen by `Locks`.
+    /// Returns whether it is on unless it is switched off. `MmapLock` and `Calls` are not: each map, unmap and fault takes that
+    /// lock, and contention of the thread's own is seen by `Locks`; and calls cost the whole machine.
     #[must_use]
     pub fn is_usual(self) -> bool {
-        self != Part::MmapLock
+        !matches!(self, Part::MmapLock | Part::Calls)
     }
 
     pub(crate) fn programs(self) -> &'static [Program] {
@@ -149,6 +153,7 @@ impl Part {
                 ("on_workqueue_execute_end", "workqueue_execute_end"),
             ],
             Part::Signals => &[("on_signal_generate", "signal_generate")],
+            Part::Calls => &[("on_sys_enter", "sys_enter"), ("on_sys_exit", "sys_exit")],
         }
     }
 }

@@ -43,6 +43,10 @@ pub enum Record {
     Block(Block),
     /// A signal was sent.
     Signal(Signal),
+    /// A system call begins.
+    Enter(Box<Enter>),
+    /// A system call ends.
+    Leave(Leave),
 }
 
 /// One interval off the CPU. Times are CLOCK_MONOTONIC in nanoseconds, 0 is never.
@@ -116,6 +120,8 @@ pub struct UserStack {
     pub sp: u64,
     /// The frame pointer's register.
     pub bp: u64,
+    /// The link register of arm64; 0 elsewhere.
+    pub link: u64,
     /// The frames that frame pointers give, innermost first.
     pub frames: Vec<u64>,
     /// The stack's bytes from `sp` upwards: what can be unwound without frame pointers.
@@ -302,6 +308,40 @@ pub struct Signal {
     pub to_process: bool,
 }
 
+/// A system call begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enter {
+    /// The thread.
+    pub tid: u32,
+    /// The CPU.
+    pub cpu: u32,
+    /// When.
+    pub time: u64,
+    /// Its number.
+    pub call: u32,
+    /// Its arguments, as the registers have them.
+    pub arguments: [u64; 6],
+    /// Whether it is one of the 32-bit interface.
+    pub is_compat: bool,
+}
+
+/// A system call ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leave {
+    /// The thread.
+    pub tid: u32,
+    /// The CPU.
+    pub cpu: u32,
+    /// When.
+    pub time: u64,
+    /// Its number; `None` of sigreturn(2), which restores the registers of before the signal.
+    pub call: Option<u32>,
+    /// Its result, an error as -errno.
+    pub result: i64,
+    /// Whether it is one of the 32-bit interface.
+    pub is_compat: bool,
+}
+
 /// Bytes that are no record of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a record of {length} bytes with kind {kind}: {why}")]
@@ -349,6 +389,8 @@ impl Record {
             6 => (168, "an exec"),
             7 => (56, "a block request"),
             8 => (32, "a signal"),
+            9 => (72, "the begin of a call"),
+            10 => (32, "the end of a call"),
             _ => return Err(wrong("there is no such kind")),
         };
         if bytes.len() < least {
@@ -377,7 +419,8 @@ impl Record {
                     ip: all.u64(24),
                     sp: all.u64(32),
                     bp: all.u64(40),
-                    frames: all.frames(12, 48).ok_or_else(|| wrong("too many frames"))?,
+                    link: all.u64(48),
+                    frames: all.frames(12, 56).ok_or_else(|| wrong("too many frames"))?,
                     bytes: raw.ok_or_else(|| wrong("too many bytes"))?.to_vec(),
                 }))
             }
@@ -440,6 +483,22 @@ impl Record {
                 flags: all.u32(48),
                 status: all.u32(52),
             }),
+            9 => Record::Enter(Box::new(Enter {
+                is_compat: bytes[1] & flag::COMPAT != 0,
+                cpu: u32::from(all.u16(2)),
+                tid: all.u32(4),
+                time: all.u64(8),
+                arguments: std::array::from_fn(|argument| all.u64(16 + 8 * argument)),
+                call: all.u32(64),
+            })),
+            10 => Record::Leave(Leave {
+                is_compat: bytes[1] & flag::COMPAT != 0,
+                cpu: u32::from(all.u16(2)),
+                tid: all.u32(4),
+                time: all.u64(8),
+                result: all.u64(16).cast_signed(),
+                call: u32::try_from(all.i32(24)).ok(),
+            }),
             _ => Record::Signal(Signal {
                 number: bytes[1],
                 tid: all.u32(4),
@@ -470,12 +529,14 @@ impl Record {
             Record::Exec(exec) => exec.time,
             Record::Block(block) => block.completed,
             Record::Signal(signal) => signal.time,
+            Record::Enter(enter) => enter.time,
+            Record::Leave(leave) => leave.time,
         }
     }
 }
 
 /// Where in a user stack the length of its bytes stands.
-const USER: usize = 48 + 8 * FRAMES;
+const USER: usize = 56 + 8 * FRAMES;
 
 fn wait(all: &Bytes<'_>) -> Wait {
     let call = |number: i32| u32::try_from(number).ok();
@@ -553,7 +614,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_record_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..9000), kind in 0..10_u8) {
+        fn any_bytes_are_a_record_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..9000), kind in 0..12_u8) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
                 *first = kind;

@@ -17,6 +17,7 @@ mod tasks;
 pub use description::{Mapping, PerfDescription};
 pub use mappings::File;
 pub(crate) use mappings::Mappings;
+pub(crate) use names::open_mapped;
 pub use names::{ElfNames, Names, NoNames};
 pub(crate) use records::losses_of;
 pub use records::{Records, records_of};

@@ -7,6 +7,7 @@
 
 mod source;
 mod spool;
+mod unwind;
 
 use serde::{Deserialize, Serialize};
 pub use stopgap_capture::Part;
@@ -26,14 +27,24 @@ pub struct WaitsDescription {
 }
 
 /// What to record by BPF.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Only the waits of the threads that are followed, not those of the whole machine.
     pub only: bool,
     /// Bytes of all rings together; `None`: 64 MiB.
     pub rings: Option<Bytes>,
-    /// Parts that are left out.
-    pub without: Vec<Part>,
+    /// Parts that are recorded beside waits.
+    pub parts: Vec<Part>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            only: false,
+            rings: None,
+            parts: stopgap_capture::Options::default().parts,
+        }
+    }
 }
 
 /// The file of a ring's records.

@@ -48,6 +48,8 @@ fn captured<T>(act: impl FnOnce() -> T) -> Option<(T, Vec<Record>)> {
     let came = act();
     capture.read(&mut keep);
     assert_eq!(capture.stop(&mut keep).unwrap(), 0, "records lost");
+    // Each ring is in order by itself.
+    records.sort_by_key(Record::time);
     Some((came, records))
 }
 
@@ -123,11 +125,11 @@ fn a_thread_has_as_many_waits_as_the_kernel_counts_switches() {
             .iter()
             .map(|wait| wait.ran - wait.woken.max(wait.left))
             .sum();
-        let near = delay.abs_diff(end.run_delay_ns) <= end.run_delay_ns / 5 + 1_000_000;
+        // The kernel counts from when the thread is on the queue: later than the waking, where another CPU has to be woken first.
+        let kernel = end.run_delay_ns;
         assert!(
-            near,
-            "{delay} ns on the run queue, the kernel counts {}",
-            end.run_delay_ns
+            delay + delay / 10 + 1_000_000 >= kernel,
+            "{delay} ns ready, the kernel counts {kernel}"
         );
     }
 }

@@ -34,17 +34,17 @@ impl<'j> Way<'j, 'static> {
             Recording::prepare(&Linux, spool, source, args.samples, by)
         };
         if args.source == Some(CaptureSource::Bpf) {
-            let scheduling = args.events == Some(EventSet::Scheduling);
             let cpus = Linux.cpus()?.len().max(1) as u64;
+            let usual = waits::Options::default();
             let waits = waits::Options {
                 only: args.only,
                 rings: args
                     .buffer
                     .map(|buffer| Bytes(buffer.0.saturating_mul(cpus))),
-                without: if scheduling {
-                    Part::ALL.to_vec()
-                } else {
-                    Vec::new()
+                parts: match args.events {
+                    None => usual.parts,
+                    Some(EventSet::Scheduling) => Vec::new(),
+                    Some(EventSet::All) => [usual.parts, vec![Part::Calls]].concat(),
                 },
             };
             return Ok(Way::Recording(Box::new(record(&By::Waits(waits))?)));

@@ -52,6 +52,12 @@ impl Mappings {
         self.0.insert(start, Mapping { end, offset, file });
     }
 
+    /// All mappings: first address, the one after the last, offset in the file, file.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, u64, u64, &Rc<File>)> {
+        let mappings = self.0.iter();
+        mappings.map(|(&start, mapping)| (start, mapping.end, mapping.offset, &mapping.file))
+    }
+
     /// Which file is at `address`, and where in it that is.
     pub(crate) fn find(&self, address: u64) -> Option<(&Rc<File>, u64)> {
         let (start, mapping) = self.0.range(..=address).next_back()?;

@@ -74,8 +74,16 @@ impl Names for ElfNames {
     }
 }
 
-/// The file where it still is the one that was mapped.
+/// The symbols of the file where it still is the one that was mapped.
 fn elf_of(file: &File, until: Option<SystemTime>) -> Option<(Elf, fs::File)> {
+    let opened = open_mapped(file, until)?;
+    let mut elf = Elf::new(format!("/proc/self/fd/{}", opened.as_raw_fd()));
+    elf.debug_syms = false;
+    Some((elf, opened))
+}
+
+/// Opens the file where it still is the one that was mapped, and was not written to after `until`.
+pub(crate) fn open_mapped(file: &File, until: Option<SystemTime>) -> Option<fs::File> {
     let path = Path::new(&file.name);
     let open = || folder::open(path, |_| false).ok();
     let opened = path.is_absolute().then(open).flatten()?;
@@ -85,9 +93,5 @@ fn elf_of(file: &File, until: Option<SystemTime>) -> Option<(Elf, fs::File)> {
         .zip(until)
         .is_some_and(|(written, until)| written > until);
     let same = there.ino() == file.inode && !later;
-    same.then(|| {
-        let mut elf = Elf::new(format!("/proc/self/fd/{}", opened.as_raw_fd()));
-        elf.debug_syms = false;
-        (elf, opened)
-    })
+    same.then_some(opened)
 }

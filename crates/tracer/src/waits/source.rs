@@ -10,6 +10,7 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::wait::{self, Call, Context, State, Waker, Within};
 use stopgap_trace::{Activity, Event, Kind, Moment, Span, TaskCounts, Text};
 
+use super::unwind::Chains;
 use super::{Mapped, waits_of};
 use crate::error::{Error, Result};
 use crate::perf::{File, Mappings, Names, Stacks};
@@ -34,6 +35,7 @@ pub(crate) struct Waits<R> {
     threads: HashMap<u32, Thread>,
     syscalls: HashMap<u32, Text>,
     stacks: Stacks,
+    chains: Chains,
     symbols: Symbols,
     mappings: HashMap<u32, Vec<(u64, Mappings)>>,
     /// The last kernel stack of a place: instruction, call and depth.
@@ -88,6 +90,7 @@ impl<R: BufRead> Waits<R> {
             threads: HashMap::new(),
             syscalls: syscalls.collect(),
             stacks: Stacks::new(symbols.clone(), names),
+            chains: Chains::default(),
             symbols,
             mappings: HashMap::new(),
             kernel: HashMap::new(),
@@ -295,6 +298,25 @@ impl<R: BufRead> Waits<R> {
                 };
                 (signal.time, None, signal.tid, kind)
             }
+            Record::Enter(enter) => {
+                let kind = Kind::SyscallEnter {
+                    number: enter.call,
+                    name: self.call_name(enter.call, enter.is_compat),
+                    arguments: enter.arguments.map(Some),
+                };
+                (enter.time, Some(enter.cpu), enter.tid, kind)
+            }
+            Record::Leave(leave) => {
+                let kind = Kind::SyscallExit {
+                    // As the kernel's own event has it.
+                    number: leave.call.unwrap_or(u32::MAX),
+                    name: leave
+                        .call
+                        .and_then(|call| self.call_name(call, leave.is_compat)),
+                    result: Some(leave.result),
+                };
+                (leave.time, Some(leave.cpu), leave.tid, kind)
+            }
             _ => return,
         };
         self.put(time, cpu, tid, kind);
@@ -310,6 +332,12 @@ impl<R: BufRead> Waits<R> {
             comm: thread.and_then(|thread| thread.comm.clone()),
             kind,
         });
+    }
+
+    /// The name of a call; numbers of the 32-bit interface are others.
+    fn call_name(&self, number: u32, is_compat: bool) -> Option<Text> {
+        let known = (!is_compat).then(|| self.syscalls.get(&number));
+        known.flatten().cloned()
     }
 
     fn comm(&self, tid: u32) -> Option<Text> {
@@ -433,15 +461,14 @@ impl<R: BufRead> Waits<R> {
         }
         // The mappings that were read next after it, or the last ones before.
         let all = self.mappings.get(&stack.tgid);
-        let mappings = all.and_then(|all| {
+        let read = all.and_then(|all| {
             let after = all.partition_point(|(time, _)| *time < stack.time);
-            all.get(after).or(all.last()).map(|(_, mappings)| mappings)
+            all.get(after).or(all.last())
         });
-        let frames = match stack.frames.as_slice() {
-            [] => &[stack.ip][..],
-            frames => frames,
-        };
-        let frames = self.stacks.stack(mappings, &[], frames).0;
+        let mappings = read.map(|(_, mappings)| mappings);
+        let read_at = read.map_or(0, |(time, _)| *time);
+        let chain = self.chains.chain(stack, mappings, read_at);
+        let frames = self.stacks.stack(mappings, &[], &chain).0;
         let place = (stack.tgid, stack.ip, stack.sp);
         self.user.insert(
             place,

@@ -51,9 +51,9 @@ impl WaitSpool {
     pub fn open(folder: &Folder, options: &Options) -> Result<WaitSpool> {
         let mut wanted = stopgap_capture::Options {
             whole_machine: !options.only,
+            parts: options.parts.clone(),
             ..stopgap_capture::Options::default()
         };
-        wanted.parts.retain(|part| !options.without.contains(part));
         if let Some(bytes) = options.rings {
             wanted.ring_bytes = bytes.0;
         }
@@ -178,11 +178,9 @@ impl Files {
             let mappings = maps::executable(system, pid).unwrap_or_default();
             let ranges = mappings.iter().map(|mapping| mapping.start..mapping.end);
             self.processes.insert(pid, ranges.collect());
+            let time_ns = system.now().0;
             for mapping in mappings {
-                let line = serde_json::to_vec(&Mapped {
-                    time_ns: system.now().0,
-                    mapping,
-                });
+                let line = serde_json::to_vec(&Mapped { time_ns, mapping });
                 self.maps.buffer.extend(line.unwrap_or_default());
                 self.maps.buffer.push(b'\n');
             }

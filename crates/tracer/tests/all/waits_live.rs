@@ -159,6 +159,32 @@ fn sleeps(events: &[Event]) {
     }
 }
 
+/// A program without frame pointers, in a library without them, is followed down to its start.
+#[test]
+fn the_stack_of_a_program_is_named_down_to_its_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((spool, ..)) = spool_of(folder.path(), &["sleep", "0.2"]) else {
+        return;
+    };
+    let (events, _) = events_of(&spool);
+    let stacks = events.iter().filter_map(|event| match &event.kind {
+        Kind::Wait(wait) if event.comm.as_deref() == Some("sleep") => wait.user_stack.as_ref(),
+        _ => None,
+    });
+    let stacks: Vec<&str> = stacks.map(|stack| &*stack.frames).collect();
+    let whole = |stack: &&&str| {
+        let frames: Vec<&str> = stack.split(';').collect();
+        frames.len() >= 4
+            && frames[0].starts_with("sleep+0x")
+            && frames[1] == "__libc_start_main"
+            && frames
+                .last()
+                .is_some_and(|frame| frame.ends_with("nanosleep"))
+    };
+    assert!(stacks.iter().find(whole).is_some(), "{stacks:#?}");
+    spool.remove().unwrap();
+}
+
 /// Whatever is in the files, reading ends, with a line for what is wrong.
 #[test]
 fn damaged_files_are_read_as_far_as_they_go() {
