@@ -26,7 +26,7 @@ use stopgap_stats::bootstrap::{Interval, median_over_runs};
 use stopgap_stats::quantile::median;
 use stopgap_trace::Event;
 use stopgap_tracer::capture::{self, Capture};
-use stopgap_tracer::spool::Spool;
+use stopgap_tracer::spool::{End, Spool};
 use stopgap_tracer::symbols::Symbols;
 
 /// Exit status where a bound is broken.
@@ -358,7 +358,7 @@ pub(crate) fn recorded(
             return Err(Failure::error("what is recorded does not end"));
         }
     };
-    let spool = capture.stop(None)?;
+    let spool = capture.stop(End::default())?;
     succeeded(&ended)?;
     Ok(spool)
 }

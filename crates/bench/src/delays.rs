@@ -97,7 +97,7 @@ fn measure(
         events: EventSet::All,
         buffer: None,
         spool: folder.path().join("spool"),
-        source: "stopgap-bench delays".to_owned(),
+        subject: "stopgap-bench delays".into(),
     };
     let words = [
         own_program()?.into(),

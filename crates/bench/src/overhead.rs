@@ -472,7 +472,7 @@ impl Recorder<'_> {
                 events,
                 buffer: None,
                 spool: self.folder.join("spool"),
-                source: "stopgap-bench overhead".to_owned(),
+                subject: "stopgap-bench overhead".into(),
             };
             let journal = Journal::new(&Linux, self.journal);
             let before = Linux.thread_cpu();

@@ -19,6 +19,7 @@ use stopgap_stats::explain::{Cause, CauseKind};
 use stopgap_trace::{Event, Kind};
 use stopgap_tracer::capture::{Capture, Options};
 use stopgap_tracer::events::EventSet;
+use stopgap_tracer::spool::End;
 use stopgap_tracer::symbols::Symbols;
 
 use crate::common::{Bounds, Rounds, explained, failed, journal, last_cpu, middle, rounds, table};
@@ -102,7 +103,7 @@ fn record(journal: &Journal<'_>, placing: &Placing) -> Result<Recorded, Failure>
         events: EventSet::All,
         buffer: None,
         spool: folder.path().join("spool"),
-        source: "xwininfo -root -tree".to_owned(),
+        subject: "xwininfo -root -tree".into(),
     };
     let x = Linux.start_x(WINDOWS, &placing.server)?;
     let mut capture = Capture::prepare(&Linux, journal, &options)?;
@@ -117,7 +118,7 @@ fn record(journal: &Journal<'_>, placing: &Placing) -> Result<Recorded, Failure>
             error => Error::unsupported("the capture", error),
         })
     })?;
-    let spool = capture.stop(None)?;
+    let spool = capture.stop(End::default())?;
     let kallsyms = Linux.read("/proc/kallsyms".as_ref()).unwrap_or_default();
     let symbols = Symbols::parse(&String::from_utf8_lossy(&kallsyms));
     let mut sends = 0;

@@ -3,16 +3,20 @@
 //! The pages of the kernel's buffers are spooled to a folder beside the file; the file is made of
 //! them at the end, or later by `--recover`.
 
+mod conditions;
 pub(crate) mod spools;
 mod summary;
 mod way;
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use stopgap_events::machine::Missing;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::files::{Files, read_text};
@@ -22,8 +26,9 @@ use stopgap_kernel::linux::{Child, Ended, Guard, Held, Watched};
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, budget, signals};
 use stopgap_tracer::capture::Options;
+use stopgap_tracer::description::Subject;
 use stopgap_tracer::events::EventSet;
-use stopgap_tracer::spool::{DESCRIPTION, Spool};
+use stopgap_tracer::spool::{DESCRIPTION, End, Spool};
 use stopgap_tracer::symbols::Symbols;
 
 use crate::args;
@@ -31,6 +36,7 @@ use crate::failure::{DONE, ERROR, Failure};
 use crate::session::{self, tell};
 use crate::whole_file::{self, WholeFile};
 use crate::{input_file, output, places};
+use conditions::Before;
 use spools::SPOOL;
 use way::Way;
 
@@ -196,16 +202,22 @@ fn capture(args: &args::Record, path: &Path) -> Result<(Spool, Done), Failure> {
          {0}; stopgap restore puts back the rest",
         folder.display()
     ));
-    let source = match args.pid {
-        Some(pid) => source_of(pid),
-        None => words(args),
+    let subject = Subject {
+        labels: labels(&args.labels)?,
+        ..match args.pid {
+            Some(pid) => subject_of(pid),
+            None => Subject {
+                program: args.command.first().map(lossy),
+                ..words(args).into()
+            },
+        }
     };
     let watched = args.pid.map(Watched::open).transpose()?;
     let options = Options {
         events: args.events.unwrap_or(EventSet::All),
         buffer: args.buffer,
         spool: folder.clone(),
-        source,
+        subject,
     };
     let started = Way::prepare(&journal, &options, args)
         .map_err(Failure::from)
@@ -216,9 +228,18 @@ fn capture(args: &args::Record, path: &Path) -> Result<(Spool, Done), Failure> {
     let (mut way, target) = started.inspect_err(|_| {
         let _ = remove(&folder); // nothing is in it yet that anybody needs
     })?;
+    let before = Before::read(&Linux, target.watched().pid());
     let began = Linux.now();
     let finish = follow(&mut way, &target, args.duration);
     let took = Linux.now().saturating_sub(began);
+    let ended = match &finish {
+        Finish::Ended(ended) => ended.as_ref(),
+        _ => None,
+    };
+    let mut end = End {
+        conditions: Some(before.until_now(&Linux, ended)),
+        ..End::default()
+    };
     let cut = match &finish {
         Finish::Cut(why) => Some(why.clone()),
         Finish::Ended(Some(ended)) => {
@@ -227,7 +248,9 @@ fn capture(args: &args::Record, path: &Path) -> Result<(Spool, Done), Failure> {
         }
         _ => None,
     };
-    let spool = way.stop(cut)?;
+    end.missing
+        .extend(cut.map(|why| Missing::new("what came after", why)));
+    let spool = way.stop(end)?;
     let goes_on = match &target {
         Target::Command { child, .. } if matches!(child.ended(), Ok(None)) => {
             Some(child.watched().pid())
@@ -386,12 +409,30 @@ pub(crate) fn remove(folder: &Path) -> std::io::Result<()> {
 }
 
 fn words(args: &args::Record) -> String {
-    let words = args.command.iter().map(|word| word.to_string_lossy());
-    words.collect::<Vec<_>>().join(" ")
+    let words: Vec<String> = args.command.iter().map(lossy).collect();
+    words.join(" ")
+}
+
+#[allow(clippy::ptr_arg)] // for lists of words
+fn lossy(word: &OsString) -> String {
+    word.to_string_lossy().into_owned()
+}
+
+/// The labels, each key once.
+fn labels(given: &[(String, String)]) -> Result<BTreeMap<String, String>, Failure> {
+    let mut labels = BTreeMap::new();
+    for (key, value) in given {
+        if labels.insert(key.clone(), value.clone()).is_some() {
+            let why =
+                format!("--label {key}={value}: '{key}' is given twice; a label has one value");
+            return Err(Failure::error(why));
+        }
+    }
+    Ok(labels)
 }
 
 /// The command line of a process, or its number.
-pub(crate) fn source_of(pid: u32) -> String {
+pub(crate) fn subject_of(pid: u32) -> Subject {
     let line = Linux.read(format!("/proc/{pid}/cmdline").as_ref());
     let line = line.unwrap_or_default();
     let words: Vec<_> = line
@@ -402,9 +443,12 @@ pub(crate) fn source_of(pid: u32) -> String {
     if words.is_empty() {
         // A kernel thread has no command line.
         let name = read_text(&Linux, format!("/proc/{pid}/comm")).unwrap_or_default();
-        return format!("process {pid}: [{}]", name.trim());
+        return format!("process {pid}: [{}]", name.trim()).into();
     }
-    format!("process {pid}: {}", words.join(" "))
+    Subject {
+        program: words.first().map(ToString::to_string),
+        ..format!("process {pid}: {}", words.join(" ")).into()
+    }
 }
 
 type Written = (

@@ -25,11 +25,12 @@ use stopgap_kernel::linux::Watched;
 use stopgap_kernel::{Linux, budget, signals};
 use stopgap_stats::watch::{Document, End, Stall, Told, Trigger, TriggerKind};
 use stopgap_tracer::capture::{Options, Window, default_buffer};
+use stopgap_tracer::description::Subject;
 use stopgap_tracer::events::EventSet;
 use stopgap_tracer::slow_calls::SlowCalls;
 
 use crate::failure::{DONE, ERROR, Failure};
-use crate::record::{affordable, remove, source_of};
+use crate::record::{affordable, remove, subject_of};
 use crate::session::tell;
 use crate::{args, output, places};
 use pace::Pace;
@@ -88,17 +89,21 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
     signals::take_requests();
     let watched = args.pid.map(Watched::open).transpose()?;
     let journal = Journal::new(&Linux, &places::journal(None)?);
-    let source = match args.pid {
-        Some(pid) => source_of(pid),
-        None => "the whole system".to_owned(),
+    let subject = match args.pid {
+        Some(pid) => subject_of(pid),
+        None => "the whole system".into(),
     };
+    let source = subject.source.clone();
     let cpus = stopgap_kernel::tasks::Tasks::cpus(&Linux)?.len() as u64;
     let usual = default_buffer(budget::meminfo(&Linux, "MemTotal")?, cpus);
     let options = Options {
         events: EventSet::All,
         buffer: Some(args.buffer.unwrap_or(usual.min(LARGEST_BUFFER))),
         spool: PathBuf::new(),
-        source: format!("watch of {source}"),
+        subject: Subject {
+            source: format!("watch of {source}"),
+            ..subject
+        },
     };
     let mut window = Window::prepare(&Linux, &journal, &options)?;
     let directory = match &args.output {

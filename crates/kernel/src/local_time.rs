@@ -1,4 +1,25 @@
-//! The time of day where the machine stands, for people and for names of files.
+//! The time of day where the machine stands, for people and for names of files; in UTC for other machines.
+
+/// Returns a number of seconds since 1970 as RFC 3339 writes it in UTC: `2026-11-25T10:47:54Z`.
+#[must_use]
+pub fn utc(unix_seconds: u64) -> String {
+    let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
+    // Years from March on, so that a leap day is the last one; 719,468 days from 0000-03-01 to 1970-01-01, 146,097 days
+    // in 400 years.
+    let day = days + 719_468;
+    let (era, day) = (day / 146_097, day % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let date = day - (153 * month + 2) / 5 + 1;
+    let (month, later) = match month {
+        0..10 => (month + 3, 0),
+        _ => (month - 9, 1),
+    };
+    let year = era * 400 + year + later;
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{date:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
 
 /// A moment as clocks on walls show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +82,37 @@ impl LocalTime {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each day of 500 years, counted one by one.
+    #[test]
+    fn days_of_the_calendar() {
+        let mut day = 0_u64;
+        for year in 1970_u64..2470 {
+            let leap = year % 4 == 0 && year % 100 != 0 || year % 400 == 0;
+            let lengths = [
+                31,
+                28 + u64::from(leap),
+                31,
+                30,
+                31,
+                30,
+                31,
+                31,
+                30,
+                31,
+                30,
+                31,
+            ];
+            for (month, length) in (1..).zip(lengths) {
+                for date in 1..=length {
+                    let expected = format!("{year}-{month:02}-{date:02}T23:59:58Z");
+                    assert_eq!(utc(day * 86_400 + 86_398), expected);
+                    day += 1;
+                }
+            }
+        }
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+    }
 
     /// No zone is further from UTC than 14 hours.
     #[test]

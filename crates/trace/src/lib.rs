@@ -43,7 +43,7 @@ pub use column::{Column, ColumnType};
 pub use error::{Error, Place};
 pub use input::Input;
 pub use kind::{KINDS, Kind, Reclaimer, Stack};
-pub use metadata::{Clock, Loss, Metadata};
+pub use metadata::{Clock, Conditions, Loss, Machine, Metadata};
 pub use recorded::Recorded;
 pub use row::{Activity, Moment, Span, TaskCounts};
 pub use waits::Waits;

@@ -1,7 +1,9 @@
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Error, Place, SCHEMA, SCHEMA_BEFORE};
-use stopgap_events::machine::Missing;
+use stopgap_events::machine::{Missing, Pressure};
 use stopgap_events::range::AddressRange;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::words;
@@ -37,8 +39,40 @@ pub struct Loss {
     pub count: u64,
 }
 
-/// A trace's description of itself. `None` means unknown.
+/// Machines that are alike in all of this can be compared. `None` means unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// Machine name, as `uname -m` prints it.
+    pub architecture: Option<String>,
+    /// CPU model.
+    pub cpu: Option<String>,
+    /// How many CPUs the recorder might use.
+    pub cpus: Option<u64>,
+    /// Memory that the kernel manages.
+    pub memory: Option<Bytes>,
+    /// Hypervisor, `none` on bare metal.
+    pub hypervisor: Option<String>,
+}
+
+/// Circumstances of a recording. `None` means unknown.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Conditions {
+    /// Pressure when it began.
+    pub pressure_before: Vec<Pressure>,
+    /// Pressure when it ended.
+    pub pressure_after: Vec<Pressure>,
+    /// CPU time of all CPUs meanwhile, idle time included.
+    pub cpu_time_ns: Option<Nanos>,
+    /// CPU time that the hypervisor gave to somebody else.
+    pub steal_ns: Option<Nanos>,
+    /// CPU time that others had: neither the recorded process and the children that it waited for, nor the recorder.
+    pub others_ns: Option<Nanos>,
+}
+
+/// A trace's description of itself. `None` means unknown.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Metadata {
     /// The clock of the times.
@@ -62,6 +96,27 @@ pub struct Metadata {
     /// CPU time of a thread between two samples of it; `None` where the trace does not say, or has no samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample_period_ns: Option<Nanos>,
+    /// Name of the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
+    /// The recorded program: the first word of its command line, which is in `source`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// When the recording began, in UTC, as RFC 3339 writes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
+    /// The version of stopgap that recorded it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopgap: Option<String>,
+    /// Labels that the user gave it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// The circumstances.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Conditions>,
     /// Data that could not be captured, and why.
     pub missing: Vec<Missing>,
 }

@@ -29,12 +29,13 @@ use stopgap_kernel::folder::Folder;
 use stopgap_kernel::journal::{Journal, Scope};
 use stopgap_kernel::linux::perf::Wanted;
 use stopgap_kernel::linux::{Ended, TracePipe, Watched};
+use stopgap_kernel::local_time::utc;
 use stopgap_kernel::tracefs::Tracefs;
-use stopgap_kernel::{System, budget};
-use stopgap_trace::{Clock, Loss, Metadata};
+use stopgap_kernel::{System, budget, environment};
+use stopgap_trace::{Clock, Loss, Machine, Metadata};
 
 use crate::counters::Counters;
-use crate::description::{Description, SCHEMA, TaskName};
+use crate::description::{Description, SCHEMA, Subject, TaskName};
 use crate::error::{Error, Result};
 use crate::events::EventSet;
 use crate::layout;
@@ -54,8 +55,8 @@ pub struct Options {
     pub buffer: Option<Bytes>,
     /// The folder of pages, to be made.
     pub spool: PathBuf,
-    /// The subject of the trace, for its metadata.
-    pub source: String,
+    /// What the trace is of.
+    pub subject: Subject,
 }
 
 /// The most that one CPU's buffer has by default. With 16 MiB a busy pair of processes lost events.
@@ -149,7 +150,7 @@ impl<'j, 's> Capture<'j, 's> {
         let memory = budget::meminfo(system, "MemTotal")?;
         let usual = default_buffer(memory, cpus.len() as u64);
         let mut missing = instance.set_up(options.buffer.unwrap_or(usual))?;
-        let mut description = describe(system, options.source.clone());
+        let mut description = describe(system, options.subject.clone());
         description.header_page = instance.header_page()?;
         description.cpus.clone_from(&cpus);
         instance.choose(options.events, &mut description, &mut missing)?;
@@ -330,17 +331,13 @@ impl<'j, 's> Capture<'j, 's> {
     }
 
     /// Ends the capture: what is still in the buffers goes to the folder, and the instance goes.
-    /// `cut` says why not all was captured, as a disk that was full.
+    /// `end` has what the caller knows of the end: why not all was captured, as a disk that was full.
     ///
     /// # Errors
     /// Where the instance could not be removed. What could not be moved or written is in the spool's
     /// `missing` instead: the part that was captured is of use.
-    pub fn stop(mut self, cut: Option<String>) -> Result<Spool> {
-        let mut end = End::default();
+    pub fn stop(mut self, mut end: End) -> Result<Spool> {
         let mut lacks = |what: &str, why: String| end.missing.push(Missing::new(what, why));
-        if let Some(why) = cut {
-            lacks("what came after", why);
-        }
         if let Err(error) = self.instance.switch(false) {
             lacks("the end of the recording", error.to_string());
         }
@@ -389,18 +386,30 @@ impl<'j, 's> Capture<'j, 's> {
     }
 }
 
-/// Describes a capture of `source` that is about to begin on this machine.
-pub(crate) fn describe(system: &dyn System, source: String) -> Description {
-    let boot_id = stopgap_kernel::files::read_text(system, "/proc/sys/kernel/random/boot_id");
+/// Describes a capture of `subject` that is about to begin on this machine.
+pub(crate) fn describe(system: &dyn System, subject: Subject) -> Description {
+    let machine = environment::read(system);
     Description {
         schema: SCHEMA.to_owned(),
         recorder: Some(system.pid()),
         metadata: Metadata {
             clock: Some(Clock::Monotonic),
-            boot_id: boot_id.ok(),
+            boot_id: machine.boot_id,
             kernel: kernel(system),
-            source: Some(source),
+            source: Some(subject.source),
             page_size: Some(system.page_size()),
+            host: machine.host,
+            machine: Some(Machine {
+                architecture: machine.architecture,
+                cpu: machine.cpu,
+                cpus: Some(machine.cpus.len() as u64).filter(|&cpus| cpus > 0),
+                memory: machine.memory,
+                hypervisor: machine.hypervisor,
+            }),
+            program: subject.program,
+            start: Some(utc(system.unix_seconds())),
+            stopgap: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            labels: subject.labels,
             ..Metadata::default()
         },
         ..Description::default()

@@ -16,8 +16,28 @@ pub const SCHEMA: &str = "stopgap.spool/1";
 /// The most threads whose names a description has.
 pub(crate) const DESCRIPTION_TASKS: usize = 65_536;
 
+/// The subject of a trace, for its metadata.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// What is recorded: a command line.
+    pub source: String,
+    /// The program: the first word of the command line.
+    pub program: Option<String>,
+    /// Labels that the user gave it.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl<S: Into<String>> From<S> for Subject {
+    fn from(source: S) -> Subject {
+        Subject {
+            source: source.into(),
+            ..Subject::default()
+        }
+    }
+}
+
 /// A capture's description.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Description {
     /// [`SCHEMA`].

@@ -15,7 +15,7 @@ use stopgap_kernel::linux::{Ended, Watched};
 
 use crate::capture::{PerfSpool, SpoolFolder, describe, end_spool, threads, write_json};
 use crate::counters::Counters;
-use crate::description::Description;
+use crate::description::{Description, Subject};
 use crate::error::{Error, Result};
 use crate::spool::{DESCRIPTION, End, Spool};
 use crate::waits::{self, WaitSpool};
@@ -59,7 +59,7 @@ pub struct Recording<'s> {
 }
 
 impl<'s> Recording<'s> {
-    /// Makes the folder `spool`, and attaches the programs or opens the rings. `source` says what it is a trace of; `samples`
+    /// Makes the folder `spool`, and attaches the programs or opens the rings. `subject` says what it is a trace of; `samples`
     /// how many samples a second of each thread are wanted.
     ///
     /// # Errors
@@ -67,12 +67,12 @@ impl<'s> Recording<'s> {
     pub fn prepare(
         system: &'s dyn System,
         spool: &Path,
-        source: String,
+        subject: Subject,
         samples: Option<u32>,
         by: &By<'_>,
     ) -> Result<Recording<'s>> {
         let spool = SpoolFolder::make(spool)?;
-        let prepared = Self::prepare_in(system, &spool, source, samples, by);
+        let prepared = Self::prepare_in(system, &spool, subject, samples, by);
         let (description, waits, perf) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
@@ -93,11 +93,11 @@ impl<'s> Recording<'s> {
     fn prepare_in(
         system: &dyn System,
         spool: &SpoolFolder,
-        source: String,
+        subject: Subject,
         samples: Option<u32>,
         by: &By<'_>,
     ) -> Result<(Description, Option<WaitSpool>, Option<PerfSpool>)> {
-        let mut description = describe(system, source);
+        let mut description = describe(system, subject);
         let mut waits = None;
         if let By::Waits(options) = by {
             let opened = WaitSpool::open(&spool.folder, options)?;
@@ -213,15 +213,11 @@ impl<'s> Recording<'s> {
         self.counters.ended(pid, ended)
     }
 
-    /// Ends the recording. `cut` says why not all was recorded, as a disk that was full.
+    /// Ends the recording. `end` has what the caller knows of the end: why not all was recorded, as a disk that was full.
     ///
     /// # Errors
     /// Where the spool cannot be read back. What could not be written is in its `missing`.
-    pub fn stop(mut self, cut: Option<String>) -> Result<Spool> {
-        let mut end = End::default();
-        if let Some(why) = cut {
-            end.missing.push(Missing::new("what came after", why));
-        }
+    pub fn stop(mut self, mut end: End) -> Result<Spool> {
         let waits = self.waits.take().map(|waits| waits.stop(self.system));
         let perf = self.perf.take().map(PerfSpool::stop);
         for (losses, missing) in waits.into_iter().chain(perf) {

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
 use stopgap_events::units::Bytes;
 use stopgap_kernel::folder::Folder;
-use stopgap_trace::{Loss, Text};
+use stopgap_trace::{Conditions, Loss, Text};
 
 use crate::counters::{COUNTERS, Rows};
 use crate::description::Description;
@@ -49,13 +49,16 @@ pub fn pages_of(cpu: u32) -> String {
 }
 
 /// How a capture ended.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct End {
     /// The losses, by the kernel's count.
     pub losses: Vec<Loss>,
     /// Gaps of the capture, beside those of the description.
     #[serde(default)]
     pub missing: Vec<Missing>,
+    /// The circumstances, where the recorder looked at them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Conditions>,
 }
 
 /// Makes the folder `path` for a spool, mode 0700, in a directory that is there.

@@ -190,6 +190,7 @@ impl Trace {
         match &self.end {
             Some(end) => {
                 metadata.missing.extend(end.missing.iter().cloned());
+                metadata.conditions.clone_from(&end.conditions);
                 losses.clone_from(&end.losses);
             }
             None => metadata.missing.push(Missing::new(

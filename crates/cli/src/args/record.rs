@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_tracer::events::{CaptureSource, EventSet};
 
-use super::values::{few, pid, size, time};
+use super::values::{few, label, pid, size, time};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -48,9 +48,13 @@ pub(crate) struct Record {
     /// with their callers; 999 costs about 3 percent [1 to 10000].
     #[arg(long, value_name = "HZ", value_parser = few::<1, 10_000>)]
     pub(crate) samples: Option<u32>,
+    /// Put a label into the trace, as machine=lab-3; repeatable. A key has letters, digits and -_./ up to
+    /// 64 of them, a value up to 256 bytes.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
     /// Make the file of a recording that was cut off, from its folder [default of -o: beside it].
     #[arg(long, value_name = "DIR",
-          conflicts_with_all = ["pid", "command", "duration", "events", "source", "only", "buffer", "samples"])]
+          conflicts_with_all = ["pid", "command", "duration", "events", "source", "only", "buffer", "samples", "labels"])]
     pub(crate) recover: Option<PathBuf>,
     /// The command to record, with its arguments.
     #[arg(

@@ -34,6 +34,36 @@ pub(super) fn time(text: &str) -> Result<Nanos, String> {
         .ok_or_else(|| format!("'{text}' is longer than 30 days"))
 }
 
+/// A label, as `key=value`.
+///
+/// # Errors
+/// Where it has no `=`, a key that others could not read, or a value with control characters.
+pub(super) fn label(text: &str) -> Result<(String, String), String> {
+    const LONGEST_KEY: usize = 64;
+    const LONGEST_VALUE: usize = 256;
+    let (key, value) = text
+        .split_once('=')
+        .ok_or_else(|| format!("'{text}' has no '='; write it as key=value"))?;
+    let is_of_key = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    if key.is_empty() || key.len() > LONGEST_KEY || !key.chars().all(is_of_key) {
+        return Err(format!(
+            "'{key}' is no key of a label; give 1 to {LONGEST_KEY} letters, digits, '-', '_', '.' or '/'"
+        ));
+    }
+    if value.len() > LONGEST_VALUE {
+        let length = value.len();
+        return Err(format!(
+            "the value of label '{key}' has {length} bytes; give at most {LONGEST_VALUE}"
+        ));
+    }
+    if value.chars().any(char::is_control) {
+        return Err(format!(
+            "the value of label '{key}' has a control character, such as a line feed"
+        ));
+    }
+    Ok((key.to_owned(), value.to_owned()))
+}
+
 /// A count: `40000`, `40k`, `1m`, `2g`; powers of 1,000.
 ///
 /// # Errors
@@ -138,6 +168,28 @@ mod tests {
             "", "%", "five", "-1%", "nan", "inf", "1000%", "5%%", "2", "1",
         ] {
             assert!(margin(wrong).unwrap_err().contains("5% or 0.05"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn labels_are_words_that_others_can_read() {
+        let label_of = |key: &str, value: &str| Ok((key.to_owned(), value.to_owned()));
+        assert_eq!(label("machine=lab-3"), label_of("machine", "lab-3"));
+        assert_eq!(label("a.b/c_d-9=x=y z"), label_of("a.b/c_d-9", "x=y z"));
+        assert_eq!(label("empty="), label_of("empty", ""));
+        let long = |keys, values| format!("{}={}", "k".repeat(keys), "v".repeat(values));
+        assert!(label(&long(64, 256)).is_ok());
+        for (wrong, why) in [
+            ("machine".to_owned(), "write it as key=value"),
+            ("=x".to_owned(), "'' is no key"),
+            ("a b=x".to_owned(), "'a b' is no key"),
+            ("\u{e4}=x".to_owned(), "is no key"),
+            (long(65, 1), "give 1 to 64 letters"),
+            (long(1, 257), "has 257 bytes; give at most 256"),
+            ("a=x\ny".to_owned(), "a control character"),
+        ] {
+            let error = label(&wrong).unwrap_err();
+            assert!(error.contains(why), "{wrong}: {error}");
         }
     }
 

@@ -10,7 +10,7 @@ use stopgap_kernel::tasks::Tasks;
 use stopgap_tracer::capture::{Capture, Options};
 use stopgap_tracer::events::{CaptureSource, EventSet};
 use stopgap_tracer::recording::{By, Recording};
-use stopgap_tracer::spool::Spool;
+use stopgap_tracer::spool::{End, Spool};
 use stopgap_tracer::waits::{self, Part};
 use stopgap_tracer::{Error, Result};
 
@@ -30,8 +30,8 @@ impl<'j> Way<'j, 'static> {
         args: &args::Record,
     ) -> Result<Self> {
         let record = |by: &By<'_>| {
-            let (spool, source) = (&options.spool, options.source.clone());
-            Recording::prepare(&Linux, spool, source, args.samples, by)
+            let (spool, subject) = (&options.spool, options.subject.clone());
+            Recording::prepare(&Linux, spool, subject, args.samples, by)
         };
         if args.source == Some(CaptureSource::Bpf) {
             let cpus = Linux.cpus()?.len().max(1) as u64;
@@ -109,10 +109,10 @@ impl Way<'_, '_> {
         }
     }
 
-    pub(super) fn stop(self, cut: Option<String>) -> Result<Spool> {
+    pub(super) fn stop(self, end: End) -> Result<Spool> {
         match self {
-            Way::Events(capture) => capture.stop(cut),
-            Way::Recording(recording) => recording.stop(cut),
+            Way::Events(capture) => capture.stop(end),
+            Way::Recording(recording) => recording.stop(end),
         }
     }
 }

@@ -6,6 +6,10 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use crate::common::{Run, root, text, wait_for, words};
+use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::Linux;
+use stopgap_kernel::clock::Clock;
+use stopgap_kernel::local_time::utc;
 use stopgap_testing::{Skip, skip};
 use stopgap_trace::{Event, Input, Kind, Metadata};
 
@@ -66,6 +70,53 @@ fn lacks_switches(metadata: &Metadata) -> bool {
     lacks
         .inspect(|one| skip(&Skip::machine(&one.why)))
         .is_some()
+}
+
+/// The trace says where, when and of what it was recorded, and what the machine did besides.
+#[test]
+fn a_trace_says_what_it_is_of() {
+    let user = User::new();
+    let before = Linux.unix_seconds();
+    let labels = ["--label", "rack=b 7", "--label", "build=x=y"];
+    let spin = "timeout 0.3 sh -c 'while :; do :; done'; exit 0";
+    let output = user.record(&[&labels[..], &["--", "sh", "-c", spin]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let (metadata, _) = user.trace();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!(metadata.host.as_deref(), Some(host.trim()));
+    assert_eq!(metadata.program.as_deref(), Some("sh"));
+    assert_eq!(metadata.source, Some(format!("sh -c {spin}")));
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(metadata.stopgap.as_deref(), Some(version));
+    let start = metadata.start.as_deref().unwrap();
+    let moment = utc(before)..=utc(Linux.unix_seconds());
+    assert!(moment.contains(&start.to_owned()), "{start} {moment:?}");
+    let machine = metadata.machine.unwrap();
+    assert!(machine.cpus >= Some(1) && machine.memory > Some(Bytes::mib(16)));
+    let given = metadata
+        .labels
+        .iter()
+        .map(|(key, value)| (&**key, &**value));
+    assert!(given.eq([("build", "x=y"), ("rack", "b 7")]));
+    let conditions = metadata.conditions.unwrap();
+    let all = conditions.cpu_time_ns.unwrap();
+    assert!(
+        (Nanos::millis(200)..Nanos::secs(600)).contains(&all),
+        "{all}"
+    );
+    assert!(conditions.others_ns.unwrap() + conditions.steal_ns.unwrap() <= all);
+
+    let file = user.file();
+    let words = ["export", file.to_str().unwrap(), "--to", "jsonl", "-o", "-"];
+    let lines = text(&user.command(&words).output().unwrap().stdout);
+    let first: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!(first["schema"], "stopgap.trace/2");
+    assert_eq!(first["labels"]["rack"], "b 7");
+    assert_eq!(first["conditions"]["cpu_time_ns"], all.0);
+
+    let output = user.record(&["--label", "a=1", "--label", "a=2", "--", "true"]);
+    let said = text(&output.stderr);
+    assert!(said.contains("'a' is given twice"), "{said}");
 }
 
 /// Two processes that answer each other: the records of perf and the kernel's own count.

@@ -4,7 +4,9 @@ use std::io::Cursor;
 
 use super::*;
 use crate::tests::{mixed, of_every_kind};
-use crate::{Check, Clock, Error, Event, Loss, Metadata, Place};
+use crate::{Check, Clock, Conditions, Error, Event, Loss, Machine, Metadata, Place};
+use stopgap_events::machine::{Pressure, PressureLine};
+use stopgap_events::units::Nanos;
 use stopgap_events::workload::Workload;
 
 fn metadata() -> Metadata {
@@ -16,6 +18,25 @@ fn metadata() -> Metadata {
             what: "CPU 1".to_owned(),
             count: 3,
         }]),
+        labels: [("rack".to_owned(), "\"7\"".to_owned())].into(),
+        machine: Some(Machine {
+            cpus: Some(2),
+            ..Machine::default()
+        }),
+        conditions: Some(Conditions {
+            pressure_before: vec![Pressure {
+                resource: "cpu".to_owned(),
+                some: PressureLine {
+                    avg10: 0.12,
+                    avg60: 99.99,
+                    avg300: 0.0,
+                    total_us: u64::MAX,
+                },
+                full: None,
+            }],
+            others_ns: Some(Nanos(7)),
+            ..Conditions::default()
+        }),
         ..Metadata::default()
     }
 }

@@ -18,7 +18,7 @@ fn no_tracefs_is_said_with_what_to_do() {
         events: EventSet::All,
         buffer: None,
         spool: "/tmp/spool".into(),
-        source: String::new(),
+        subject: Subject::default(),
     };
     let error = Capture::prepare(&fake, &journal, &options)
         .map(|_| ())

@@ -16,6 +16,7 @@ use stopgap_kernel::System;
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::journal::{Journal, Scope};
 use stopgap_kernel::linux::TracePipe;
+use stopgap_kernel::local_time::utc;
 use stopgap_trace::Loss;
 
 use super::{Capture, Options, threads, write_json};
@@ -118,10 +119,15 @@ impl<'j, 's> Window<'j, 's> {
         // Threads that were forked before the window began have no name in it.
         let mut description = self.capture.description.clone();
         description.tasks = tasks(system);
+        let length = end.saturating_sub(since);
+        let began = system
+            .unix_seconds()
+            .saturating_sub(length.0 / 1_000_000_000);
+        description.metadata.start = Some(utc(began));
         write_json(&folder, DESCRIPTION, &description)?;
         let end_file = End {
             losses,
-            missing: Vec::new(),
+            ..End::default()
         };
         write_json(&folder, END, &end_file)?;
         let spool = Spool::from_folder(folder)?;

@@ -16,11 +16,11 @@ fn counters_are_what_is_left_where_perf_is_refused() {
         stopgap_kernel::fake::refuse_switch_records().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let spool = folder.path().join("spool");
-        let source = "sleep".to_owned();
+        let subject = Subject::from("sleep");
         let mut user = Recording::prepare(
             &Linux,
             &spool,
-            source,
+            subject,
             None,
             &By::Perf { why: "no tracefs" },
         )
@@ -38,7 +38,7 @@ fn counters_are_what_is_left_where_perf_is_refused() {
             assert!(Linux.now() < deadline, "it does not end");
         };
         user.ended(pid, &ended).unwrap();
-        let spool = user.stop(None).unwrap();
+        let spool = user.stop(End::default()).unwrap();
         let mut trace = spool.trace(&Symbols::default()).unwrap();
         let mut names = Vec::new();
         while let Some(event) = trace.next_event().unwrap() {
@@ -80,10 +80,22 @@ fn counters_are_what_is_left_where_perf_is_refused() {
 fn a_process_that_is_gone_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let spool = folder.path().join("spool");
-    let mut user =
-        Recording::prepare(&Linux, &spool, String::new(), None, &By::Perf { why: "" }).unwrap();
+    let mut user = Recording::prepare(
+        &Linux,
+        &spool,
+        Subject::default(),
+        None,
+        &By::Perf { why: "" },
+    )
+    .unwrap();
     let error = user.start(5_000_000).unwrap_err().to_string();
     assert_eq!(error, "no process 5000000");
-    let again = Recording::prepare(&Linux, &spool, String::new(), None, &By::Perf { why: "" });
+    let again = Recording::prepare(
+        &Linux,
+        &spool,
+        Subject::default(),
+        None,
+        &By::Perf { why: "" },
+    );
     assert!(again.is_err(), "the folder is there");
 }

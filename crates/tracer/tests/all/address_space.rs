@@ -14,7 +14,9 @@ use stopgap_kernel::memory::Memory;
 use stopgap_testing::{Skip, skip};
 use stopgap_trace::{AddressSpaces, Event, Recorded};
 use stopgap_tracer::capture::{Capture, Options};
+use stopgap_tracer::description::Subject;
 use stopgap_tracer::events::EventSet;
+use stopgap_tracer::spool::End;
 use stopgap_tracer::symbols::Symbols;
 
 use crate::{alone, or_skip};
@@ -53,12 +55,12 @@ fn capture(
         events: EventSet::All,
         buffer: Some(Bytes::mib(16)),
         spool: folder.path().join("spool"),
-        source: String::new(),
+        subject: Subject::default(),
     };
     let _alone = alone();
     let mut capture = or_skip(Capture::prepare(&Linux, &journal, &options))?;
     let (pid, maps) = run(&mut capture);
-    let spool = capture.stop(None).unwrap();
+    let spool = capture.stop(End::default()).unwrap();
     let mut trace = spool.trace(&Symbols::default()).unwrap();
     let mut events = Vec::new();
     while let Some(event) = trace.next_event().unwrap() {

@@ -13,6 +13,7 @@ use stopgap_kernel::{Linux, System};
 use stopgap_trace::{Event, Kind};
 use stopgap_tracer::capture::{Capture, Options};
 use stopgap_tracer::events::EventSet;
+use stopgap_tracer::spool::End;
 use stopgap_tracer::symbols::Symbols;
 
 use crate::{alone, or_skip};
@@ -34,7 +35,7 @@ fn record(words: &[&str], events: EventSet) -> Option<Recorded> {
         events,
         buffer: Some(Bytes::mib(8)),
         spool: folder.path().join("spool"),
-        source: words.join(" "),
+        subject: words.join(" ").into(),
     };
     let _alone = alone();
     let mut capture = or_skip(Capture::prepare(&Linux, &journal, &options))?;
@@ -53,7 +54,7 @@ fn record(words: &[&str], events: EventSet) -> Option<Recorded> {
         }
         assert!(Linux.now() < deadline, "it does not end");
     };
-    let spool = capture.stop(None).unwrap();
+    let spool = capture.stop(End::default()).unwrap();
     let kallsyms = Linux.read(Path::new("/proc/kallsyms")).unwrap();
     let symbols = Symbols::parse(&String::from_utf8_lossy(&kallsyms));
     let mut trace = spool.trace(&symbols).unwrap();

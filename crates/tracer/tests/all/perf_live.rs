@@ -17,8 +17,10 @@ use stopgap_kernel::linux::{Ended, Held};
 use stopgap_testing::{Skip, skip};
 use stopgap_trace::{Event, Kind, Metadata};
 use stopgap_tracer::capture::{Capture, Options, PerfSpool};
+use stopgap_tracer::description::Subject;
 use stopgap_tracer::events::EventSet;
 use stopgap_tracer::perf::{ElfNames, Records, records_of};
+use stopgap_tracer::spool::End;
 use stopgap_tracer::symbols::Symbols;
 use stopgap_tracer::trace::Trace;
 
@@ -207,7 +209,7 @@ fn as_many_samples_as_the_cpu_time_says() {
         events: EventSet::Scheduling,
         buffer: None,
         spool: folder.path().join("spool"),
-        source: String::new(),
+        subject: Subject::default(),
     };
     let Some(mut capture) = or_skip(Capture::prepare(&Linux, &journal, &options)) else {
         return;
@@ -223,7 +225,7 @@ fn as_many_samples_as_the_cpu_time_says() {
     let refused = missing.find(|missing| missing.what.contains("sample"));
     if let Some(refused) = refused.cloned() {
         held.give_up().unwrap();
-        capture.stop(None).unwrap();
+        capture.stop(End::default()).unwrap();
         return skip(&Skip::machine(format_args!("{refused:?}")));
     }
     let child = held.release().unwrap();
@@ -235,7 +237,7 @@ fn as_many_samples_as_the_cpu_time_says() {
             break ended;
         }
     };
-    let spool = capture.stop(None).unwrap();
+    let spool = capture.stop(End::default()).unwrap();
     let (events, metadata) = events_of(spool.trace(&symbols()).unwrap());
     spool.remove().unwrap();
     assert_eq!(ended.how, Ok(0));

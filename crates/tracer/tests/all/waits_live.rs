@@ -11,7 +11,7 @@ use stopgap_kernel::clock::Clock;
 use stopgap_kernel::linux::{Ended, Held};
 use stopgap_trace::{Event, Kind, Metadata, Moment, TaskCounts};
 use stopgap_tracer::recording::{By, Recording};
-use stopgap_tracer::spool::Spool;
+use stopgap_tracer::spool::{End, Spool};
 use stopgap_tracer::symbols::Symbols;
 use stopgap_tracer::waits::Options;
 
@@ -22,7 +22,7 @@ fn spool_of(folder: &Path, words: &[&str]) -> Option<(Spool, Ended, u32)> {
     let _alone = alone();
     let by = By::Waits(Options::default());
     let spool = folder.join("spool");
-    let prepared = Recording::prepare(&Linux, &spool, words.join(" "), None, &by);
+    let prepared = Recording::prepare(&Linux, &spool, words.join(" ").into(), None, &by);
     let mut recording = or_skip(prepared)?;
     let words: Vec<_> = words.iter().map(std::ffi::OsString::from).collect();
     let held = Held::start(&words).unwrap();
@@ -37,7 +37,7 @@ fn spool_of(folder: &Path, words: &[&str]) -> Option<(Spool, Ended, u32)> {
         }
         assert!(Linux.now() < deadline, "it does not end");
     };
-    Some((recording.stop(None).unwrap(), ended, pid))
+    Some((recording.stop(End::default()).unwrap(), ended, pid))
 }
 
 fn events_of(spool: &Spool) -> (Vec<Event>, Metadata) {
