@@ -8,14 +8,15 @@ use stopgap_trace::{Event, Input, Metadata, lines};
 /// So begins a text whatever follows.
 const FIRST: &[u8] = b"# tracer: nop\n";
 
-/// Reads `bytes` as a text. It ends with events or with one line; there are no more events than lines; another reading
+/// Reads `bytes` as a text. It ends with events or with one line; a line makes few events (a switch ends a wait of each of
+/// its threads, and each thread may have one that is open at the end); another reading
 /// says the same; and what was read comes back from JSON lines. Gives back whether all of it could be read.
 pub(crate) fn run(bytes: &[u8]) -> bool {
     let text = [FIRST, bytes].concat();
     let (events, metadata, whole) = read(&text);
     let lines = text.split(|&byte| byte == b'\n').count();
     assert!(
-        events.len() <= lines,
+        events.len() <= 6 * lines,
         "{} events of {lines} lines",
         events.len()
     );
@@ -33,7 +34,6 @@ pub(crate) fn run(bytes: &[u8]) -> bool {
 
 fn read(text: &[u8]) -> (Vec<Event>, Metadata, bool) {
     let input = Input::new(Cursor::new(text)).unwrap();
-    assert!(matches!(input, Input::Text(_)));
     let metadata = input.metadata().clone();
     let mut whole = true;
     let mut events = Vec::new();

@@ -126,6 +126,10 @@ fn of_file(args: &args::Export) -> Result<ExitCode, Failure> {
     let same = file.file().try_clone().map_err(|error| wrong(&error))?;
     let input = Input::new(file).map_err(|error| wrong(&error))?;
     let metadata = input.metadata().clone();
+    let input = match args.to.needs_times() {
+        true => input,
+        false => input.as_recorded(),
+    };
     let events = input.map(|event| {
         event.map_err(|error| match signals::interrupted() {
             true => Failure::error("interrupted"),

@@ -1,9 +1,14 @@
+use std::collections::VecDeque;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
-use super::{Error, Event, Metadata, Place, file, lines, text};
+use stopgap_events::units::Nanos;
+
+use super::{Error, Event, Metadata, Place, Waits, file, lines, text};
 
 /// A trace in any of its forms: Parquet if it begins as such, the text of `perf script` or of ftrace if its first line
-/// is one of theirs, JSON lines otherwise.
+/// is one of theirs, JSON lines otherwise. Its switches and wake-ups come as waits ([`Waits`]).
+///
+/// An error ends it, after the waits that are not over.
 ///
 /// ```
 /// use stopgap_trace::Input;
@@ -13,12 +18,20 @@ use super::{Error, Event, Metadata, Place, file, lines, text};
 /// let error = input.next().unwrap().unwrap_err();
 /// assert_eq!(error.to_string(), "line 2: column kind is null");
 /// ```
-pub enum Input<R: Read> {
-    /// A trace file.
+pub struct Input<R: Read> {
+    rows: Rows<R>,
+    /// `None`: it is over.
+    waits: Option<Waits>,
+    as_recorded: bool,
+    ready: VecDeque<Event>,
+    error: Option<Error>,
+    end: Nanos,
+}
+
+/// The rows as they stand.
+enum Rows<R: Read> {
     File(Box<file::Reader<R>>),
-    /// JSON lines.
     Lines(Box<lines::Reader<BufReader<R>>>),
-    /// Text of another tool.
     Text(Box<text::Reader<BufReader<R>>>),
 }
 
@@ -31,7 +44,49 @@ impl<R: Read + Seek> Input<R> {
     ///
     /// # Errors
     /// Where it is empty, or none of these, and those of [`file::Reader::new`] and [`lines::Reader::new`].
-    pub fn new(mut source: R) -> Result<Input<R>, Error> {
+    pub fn new(source: R) -> Result<Input<R>, Error> {
+        Ok(Input {
+            rows: Rows::new(source)?,
+            waits: Some(Waits::default()),
+            as_recorded: false,
+            ready: VecDeque::new(),
+            error: None,
+            end: Nanos(0),
+        })
+    }
+
+    /// Gives the rows as they stand, switches and wake-ups too: for readers that do not read waits yet.
+    #[must_use]
+    pub fn as_recorded(self) -> Input<R> {
+        Input {
+            as_recorded: true,
+            ..self
+        }
+    }
+
+    /// Returns the trace's description of itself.
+    #[must_use]
+    pub fn metadata(&self) -> &Metadata {
+        match &self.rows {
+            Rows::File(reader) => reader.metadata(),
+            Rows::Lines(reader) => reader.metadata(),
+            Rows::Text(reader) => reader.metadata(),
+        }
+    }
+
+    /// Where the row stands that was read last, for errors about what an event means.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        match &self.rows {
+            Rows::File(reader) => reader.place(),
+            Rows::Lines(reader) => reader.place(),
+            Rows::Text(reader) => reader.place(),
+        }
+    }
+}
+
+impl<R: Read + Seek> Rows<R> {
+    fn new(mut source: R) -> Result<Rows<R>, Error> {
         let system = |error: std::io::Error| Error::new(Place::File, error.to_string());
         let mut head = Vec::new();
         source
@@ -41,13 +96,13 @@ impl<R: Read + Seek> Input<R> {
             .map_err(system)?;
         source.seek(SeekFrom::Start(0)).map_err(system)?;
         if head.starts_with(&file::MAGIC[..]) {
-            return file::Reader::new(source).map(|reader| Input::File(Box::new(reader)));
+            return file::Reader::new(source).map(|reader| Rows::File(Box::new(reader)));
         }
         if text::is_text(&head) {
             let metadata = text::survey(BufReader::with_capacity(BUFFER, &mut source));
             source.seek(SeekFrom::Start(0)).map_err(system)?;
             let source = BufReader::with_capacity(BUFFER, source);
-            return Ok(Input::Text(Box::new(text::Reader::new(source, metadata))));
+            return Ok(Rows::Text(Box::new(text::Reader::new(source, metadata))));
         }
         let wrong = |why: &str| Err(Error::new(Place::File, why));
         match head.trim_ascii_start().first() {
@@ -60,26 +115,14 @@ impl<R: Read + Seek> Input<R> {
             }
         }
         let reader = lines::Reader::new(BufReader::with_capacity(BUFFER, source))?;
-        Ok(Input::Lines(Box::new(reader)))
+        Ok(Rows::Lines(Box::new(reader)))
     }
 
-    /// Returns the trace's description of itself.
-    #[must_use]
-    pub fn metadata(&self) -> &Metadata {
+    fn next(&mut self) -> Option<Result<Event, Error>> {
         match self {
-            Input::File(reader) => reader.metadata(),
-            Input::Lines(reader) => reader.metadata(),
-            Input::Text(reader) => reader.metadata(),
-        }
-    }
-
-    /// Where the event stands that came last, for errors about what it means.
-    #[must_use]
-    pub fn place(&self) -> Place {
-        match self {
-            Input::File(reader) => reader.place(),
-            Input::Lines(reader) => reader.place(),
-            Input::Text(reader) => reader.place(),
+            Rows::File(reader) => reader.next(),
+            Rows::Lines(reader) => reader.next(),
+            Rows::Text(reader) => reader.next(),
         }
     }
 }
@@ -88,10 +131,32 @@ impl<R: Read + Seek> Iterator for Input<R> {
     type Item = Result<Event, Error>;
 
     fn next(&mut self) -> Option<Result<Event, Error>> {
-        match self {
-            Input::File(reader) => reader.next(),
-            Input::Lines(reader) => reader.next(),
-            Input::Text(reader) => reader.next(),
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(Ok(event));
+            }
+            let Some(waits) = &mut self.waits else {
+                return self.error.take().map(Err);
+            };
+            if self.as_recorded {
+                let row = self.rows.next();
+                if !matches!(row, Some(Ok(_))) {
+                    self.waits = None;
+                }
+                return row;
+            }
+            match self.rows.next() {
+                Some(Ok(event)) => {
+                    self.end = self.end.max(event.time);
+                    waits.event(event, &mut self.ready);
+                }
+                over => {
+                    self.error = over.and_then(Result::err);
+                    if let Some(waits) = self.waits.take() {
+                        waits.finish(self.end, &mut self.ready);
+                    }
+                }
+            }
         }
     }
 }

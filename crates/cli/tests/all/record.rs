@@ -11,7 +11,7 @@ use stopgap_testing::{Skip, skip};
 use stopgap_trace::{Event, Input, Kind, Metadata};
 
 fn read(path: &Path) -> (Metadata, Vec<Event>) {
-    let mut input = Input::new(File::open(path).unwrap()).unwrap();
+    let mut input = Input::new(File::open(path).unwrap()).unwrap().as_recorded();
     let metadata = input.metadata().clone();
     let events = input.by_ref().map(Result::unwrap).collect();
     (metadata, events)

@@ -50,7 +50,9 @@ impl User {
     }
 
     fn trace(&self) -> (Metadata, Vec<Event>) {
-        let mut input = Input::new(File::open(self.file()).unwrap()).unwrap();
+        let mut input = Input::new(File::open(self.file()).unwrap())
+            .unwrap()
+            .as_recorded();
         let metadata = input.metadata().clone();
         (metadata, input.by_ref().map(Result::unwrap).collect())
     }

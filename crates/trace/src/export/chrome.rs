@@ -1,11 +1,12 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use super::timeline::{Form, Label, Step, Track, What};
+use super::timeline::{Form, Label, Run, Runs, Step, Track, What};
 use super::{Out, buffered};
 use crate::lines::Object;
 use crate::{Event, Kind, Metadata, Text};
 use stopgap_events::units::Nanos;
+use stopgap_events::wait::{State, Wait};
 
 /// Above every process and thread id of Linux (2^22 at most): ids of what is neither.
 const MACHINE: u32 = 1 << 30;
@@ -17,7 +18,7 @@ const NO_PROCESS: u32 = MACHINE + 1;
 ///
 /// The format has no CPUs: they are threads of a process that is none, `machine`, on which slices
 /// have the running threads' names, and arrows lead from the waker's CPU to where the woken thread
-/// runs next. A sample is a point with its stack. Times are microseconds with three decimals, exact
+/// runs next. On a thread's own track a slice says what it does off its CPU. A sample is a point with its stack. Times are microseconds with three decimals, exact
 /// in the file; a reader that takes numbers as doubles loses nanoseconds after 104 days.
 pub(super) struct Chrome<'w> {
     out: Out<'w>,
@@ -25,10 +26,7 @@ pub(super) struct Chrome<'w> {
     others: HashMap<Thread, u32>,
     /// The name that was written for each process and thread.
     named: HashMap<(u32, u32), Text>,
-    /// CPUs on which a slice is open.
-    running: HashMap<u32, u32>,
-    /// The arrows that wait for their thread to run.
-    woken: HashMap<u32, u64>,
+    runs: Runs,
     arrows: u64,
 }
 
@@ -45,6 +43,7 @@ struct Entry<'a> {
     label: Option<(&'a str, &'a str)>,
     arguments: Option<&'a Event>,
     arrow: Option<u64>,
+    duration: Option<Nanos>,
 }
 
 impl<'w> Chrome<'w> {
@@ -61,8 +60,7 @@ impl<'w> Chrome<'w> {
             out,
             others: HashMap::new(),
             named: HashMap::new(),
-            running: HashMap::new(),
-            woken: HashMap::new(),
+            runs: Runs::default(),
             arrows: 0,
         };
         chrome.out.write_all(b"\n")?;
@@ -105,7 +103,10 @@ impl<'w> Chrome<'w> {
         let tid = MACHINE + 1 + u32::try_from(self.others.len()).unwrap_or(MACHINE - 1);
         let name = match &thread {
             Thread::Cpu(cpu) => format!("CPU {cpu}"),
-            Thread::Track(Track::Throttled { tid }) => format!("thread {tid} throttled"),
+            Thread::Track(Track::Span { tid, what }) => match tid {
+                Some(tid) => format!("thread {tid} {what}"),
+                None => what.to_string(),
+            },
             Thread::Track(Track::Device { device, lane }) => format!("block {device} #{lane}"),
             Thread::Track(_) => "no thread".to_owned(),
         };
@@ -142,6 +143,10 @@ impl<'w> Chrome<'w> {
         if let Some(arrow) = entry.arrow {
             write!(out, ",\"id\":{arrow}")?;
         }
+        if let Some(duration) = entry.duration {
+            let (micros, nanos) = (duration.0 / 1_000, duration.0 % 1_000);
+            write!(out, ",\"dur\":{micros}.{nanos:03}")?;
+        }
         if let Some(event) = entry.arguments {
             let mut object = Object::default();
             event.kind.put_cells(&mut object);
@@ -151,67 +156,95 @@ impl<'w> Chrome<'w> {
         out.write_all(b"}")
     }
 
-    fn switch(&mut self, event: &Event, cpu: u32) -> io::Result<()> {
-        let Kind::Switch {
-            next_tid,
-            next_comm,
-            ..
-        } = &event.kind
-        else {
+    /// Draws a whole slice.
+    fn slice(
+        &mut self,
+        (from, to): (Nanos, Nanos),
+        ids: (u32, u32),
+        name: &str,
+        arguments: Option<&Event>,
+    ) -> io::Result<()> {
+        let entry = Entry {
+            phase: "X",
+            label: Some((name, "sched")),
+            duration: Some(to.saturating_sub(from)),
+            arguments,
+            ..Entry::default()
+        };
+        self.entry(from, ids, &entry)
+    }
+
+    /// The run that a wait ended, on the track of its CPU, and the wait on that of its thread.
+    fn wait(&mut self, event: &Event, wait: &Wait, thread: (u32, u32)) -> io::Result<()> {
+        if let Some(run) = self.runs.wait(event, wait) {
+            self.run(event.tid, event.comm.as_ref(), run, wait.left, Some(event))?;
+        }
+        let ready = match wait.state {
+            Some(State::Runnable) => Some(wait.left),
+            _ => wait.woken,
+        };
+        let over = ready.unwrap_or(event.time);
+        if !wait.began_before && wait.left < over {
+            let state = wait.state.map_or("off its CPU", state);
+            self.slice((wait.left, over), thread, state, None)?;
+        }
+        let Some(ready) = ready.filter(|&ready| ready < event.time) else {
             return Ok(());
         };
-        let ids = self.other(Thread::Cpu(cpu))?;
-        if self.running.remove(&cpu).is_some() {
+        self.slice((ready, event.time), thread, state(State::Runnable), None)?;
+        self.arrow(event, wait, ready)
+    }
+
+    fn run(
+        &mut self,
+        tid: Option<u32>,
+        comm: Option<&Text>,
+        run: Run,
+        to: Nanos,
+        arguments: Option<&Event>,
+    ) -> io::Result<()> {
+        let tid = tid.unwrap_or_default();
+        let name = match comm {
+            Some(comm) => format!("{comm} {tid}"),
+            None => format!("thread {tid}"),
+        };
+        let ids = self.other(Thread::Cpu(run.cpu))?;
+        self.slice((run.from, to), ids, &name, arguments)
+    }
+
+    /// An arrow from the waker's run to that of the woken thread, where both are on CPUs that are known.
+    fn arrow(&mut self, event: &Event, wait: &Wait, woken: Nanos) -> io::Result<()> {
+        let waker = wait.waker.as_ref();
+        let from = waker.and_then(|waker| self.runs.cpu_of(waker.task.tid, woken));
+        let (Some(from), Some(to), Some(ran)) = (from, event.cpu, wait.ran) else {
+            return Ok(());
+        };
+        self.arrows += 1;
+        for (phase, time, cpu) in [("s", woken, from), ("f", ran, to)] {
+            let ids = self.other(Thread::Cpu(cpu))?;
             let entry = Entry {
-                phase: "E",
-                arguments: Some(event),
+                phase,
+                label: Some(("wake-up", "sched")),
+                arrow: Some(self.arrows),
                 ..Entry::default()
             };
-            self.entry(event.time, ids, &entry)?;
-        }
-        // 0 is nobody: the CPU is idle.
-        let Some(next) = next_tid.filter(|&tid| tid != 0) else {
-            return Ok(());
-        };
-        self.running.insert(cpu, next);
-        let name = match next_comm {
-            Some(comm) => format!("{comm} {next}"),
-            None => format!("thread {next}"),
-        };
-        let label = Some((&*name, "sched"));
-        let entry = |phase, arrow| Entry {
-            phase,
-            label,
-            arguments: None,
-            arrow,
-        };
-        self.entry(event.time, ids, &entry("B", None))?;
-        if let Some(arrow) = self.woken.remove(&next) {
-            let label = Some(("wake-up", "sched"));
-            let entry = Entry {
-                label,
-                ..entry("f", Some(arrow))
-            };
-            self.entry(event.time, ids, &entry)?;
+            self.entry(time, ids, &entry)?;
         }
         Ok(())
     }
+}
 
-    /// The beginning of an arrow: it ends where the thread runs next.
-    fn wake(&mut self, event: &Event, target: u32) -> io::Result<()> {
-        let Some(cpu) = event.cpu.filter(|cpu| self.running.contains_key(cpu)) else {
-            return Ok(()); // from no slice, no arrow
-        };
-        self.arrows += 1;
-        self.woken.insert(target, self.arrows);
-        let ids = self.other(Thread::Cpu(cpu))?;
-        let entry = Entry {
-            phase: "s",
-            label: Some(("wake-up", "sched")),
-            arrow: Some(self.arrows),
-            arguments: Some(event),
-        };
-        self.entry(event.time, ids, &entry)
+/// The words for what a thread does off its CPU.
+fn state(state: State) -> &'static str {
+    match state {
+        State::Runnable => "runnable (R)",
+        State::Sleeping => "asleep (S)",
+        State::Blocked => "asleep (D)",
+        State::Idle => "idle (I)",
+        State::Stopped => "stopped (T)",
+        State::Traced => "traced (t)",
+        State::Parked => "parked (P)",
+        State::Dead => "ended (X)",
     }
 }
 
@@ -243,7 +276,7 @@ impl Form for Chrome<'_> {
             phase,
             label: (phase != "E").then_some((&*name, category)),
             arguments: step.event,
-            arrow: None,
+            ..Entry::default()
         };
         self.entry(step.time, ids, &entry)
     }
@@ -253,17 +286,14 @@ impl Form for Chrome<'_> {
         if let (Track::Thread { .. }, Some(comm)) = (track, &event.comm) {
             self.name(ids.0, ids.1, comm)?;
         }
-        match (&event.kind, event.cpu) {
-            (Kind::Switch { .. }, Some(cpu)) => self.switch(event, cpu),
-            (Kind::Waking { target_tid, .. } | Kind::New { target_tid, .. }, _) => {
-                self.wake(event, *target_tid)
-            }
-            (Kind::Sample { .. } | Kind::Switch { .. }, _) => {
+        match &event.kind {
+            Kind::Wait(wait) => self.wait(event, wait, ids),
+            Kind::Sample { .. } => {
                 let entry = Entry {
                     phase: "i",
                     label: Some((event.kind.word(), "sched")),
                     arguments: Some(event),
-                    arrow: None,
+                    ..Entry::default()
                 };
                 self.entry(event.time, ids, &entry)
             }
@@ -272,15 +302,10 @@ impl Form for Chrome<'_> {
     }
 
     fn finish(mut self, end: Nanos) -> io::Result<()> {
-        let mut cpus: Vec<u32> = self.running.keys().copied().collect();
-        cpus.sort_unstable();
-        for cpu in cpus {
-            let ids = self.other(Thread::Cpu(cpu))?;
-            let entry = Entry {
-                phase: "E",
-                ..Entry::default()
-            };
-            self.entry(end, ids, &entry)?;
+        for (tid, run) in self.runs.last() {
+            let mut named = self.named.iter();
+            let comm = named.find_map(|(ids, comm)| (ids.1 == tid).then(|| Text::clone(comm)));
+            self.run(Some(tid), comm.as_ref(), run, end, None)?;
         }
         self.out.write_all(b"\n]}\n")?;
         self.out.flush()

@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | `messages` | its messages, as far as they are written |
-//! | `sched` | scheduling, as ftrace has it |
+//! | `sched` | switches and wake-ups of ftrace, made of waits |
 //! | `interned` | names and call stacks, written once each |
 
 mod interned;
@@ -26,7 +26,7 @@ use messages::{
     NEEDS_INCREMENTAL_STATE, PerfSample, ProcessDescriptor, ThreadDescriptor, TracePacket,
     TrackDescriptor, TrackEvent, Type,
 };
-use sched::id;
+use sched::{Sched, id};
 use stopgap_events::units::Nanos;
 
 /// Every packet is of one sequence: who wrote it, in Perfetto's words.
@@ -34,7 +34,7 @@ const SEQUENCE: u32 = 1;
 
 /// A Perfetto trace, a packet an event.
 ///
-/// Switches and wake-ups are events of ftrace, samples are those of perf, everything else is a
+/// Switches and wake-ups, which are made of waits, are events of ftrace, samples are those of perf, everything else is a
 /// track event. Times are written as the trace has them, without a clock's name: Perfetto could
 /// turn one clock into another only with a reading of both. What is not known of a switch (who
 /// leaves, who comes) Perfetto takes for the idle task.
@@ -44,6 +44,7 @@ pub(super) struct Perfetto<'w> {
     tracks: HashMap<Described, u64>,
     names: HashMap<Track, Text>,
     interned: Interned,
+    sched: Sched,
     /// The trace's description, until the first event gives it a time.
     metadata: Option<Metadata>,
 }
@@ -64,6 +65,7 @@ impl<'w> Perfetto<'w> {
             tracks: HashMap::new(),
             names: HashMap::new(),
             interned: Interned::new(),
+            sched: Sched::default(),
             metadata: Some(metadata.clone()),
         }
     }
@@ -164,7 +166,12 @@ impl<'w> Perfetto<'w> {
             Track::Thread { pid: None, tid } => {
                 descriptor.name = Some(format!("{} {tid}", comm.as_deref().unwrap_or("thread")));
             }
-            Track::Throttled { tid } => descriptor.name = Some(format!("thread {tid} throttled")),
+            Track::Span { tid, what } => {
+                descriptor.name = Some(match tid {
+                    Some(tid) => format!("thread {tid} {what}"),
+                    None => what.to_string(),
+                });
+            }
             Track::Device { device, .. } => descriptor.name = Some(format!("block {device}")),
             Track::Counter { name, .. } => {
                 descriptor.name = Some(name.to_string());
@@ -275,8 +282,11 @@ impl Form for Perfetto<'_> {
     fn event(&mut self, event: &Event, track: &Track) -> io::Result<()> {
         self.about(event.time)?;
         self.name(track, event.comm.as_ref())?;
-        if let Some(bundle) = sched::bundle(event, &mut self.interned) {
-            return self.packet(None, Data::FtraceEvents(bundle));
+        if let Kind::Wait(wait) = &event.kind {
+            for bundle in self.sched.wait(event, wait, &mut self.interned) {
+                self.packet(None, Data::FtraceEvents(bundle))?;
+            }
+            return Ok(());
         }
         match (&event.kind, track) {
             (
@@ -294,11 +304,8 @@ impl Form for Perfetto<'_> {
                 };
                 self.packet(Some(event.time), Data::PerfSample(sample))
             }
-            // No thread that Perfetto could know, or no CPU.
-            (
-                Kind::Sample { .. } | Kind::Switch { .. } | Kind::Waking { .. } | Kind::New { .. },
-                _,
-            ) => {
+            // No thread that Perfetto could know.
+            (Kind::Sample { .. }, _) => {
                 let label = super::timeline::Label {
                     name: event.kind.word().to_owned(),
                     category: "sched",
@@ -315,6 +322,9 @@ impl Form for Perfetto<'_> {
     }
 
     fn finish(mut self, _end: Nanos) -> io::Result<()> {
+        for bundle in std::mem::take(&mut self.sched).finish() {
+            self.packet(None, Data::FtraceEvents(bundle))?;
+        }
         self.out.flush()
     }
 }

@@ -1,6 +1,6 @@
 //! Every form read back: by a CSV reader, a JSON reader, and Perfetto's messages.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use serde_json::Value as Json;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::cell::{Put, Value};
 use crate::column::Column;
 use crate::tests::{mixed, of_every_kind};
-use crate::{Clock, Kind, Metadata, Reclaimer, Text};
+use crate::{Activity, Clock, Kind, Metadata, Reclaimer, Text, Waits};
 use stopgap_events::units::Nanos;
 
 fn metadata() -> Metadata {
@@ -120,6 +120,17 @@ pub(super) fn reclaim(begin: bool, by: Reclaimer, duration: Option<u64>) -> Kind
     }
 }
 
+/// The events with waits in place of their switches and wake-ups.
+pub(super) fn with_waits(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
+    let (mut waits, mut out, mut end) = (Waits::default(), VecDeque::new(), Nanos(0));
+    for event in events {
+        end = end.max(event.time);
+        waits.event(event, &mut out);
+    }
+    waits.finish(end, &mut out);
+    out.into()
+}
+
 pub(super) fn switch(next: u32) -> Kind {
     Kind::Switch {
         state: Some(Text::from("S")),
@@ -161,7 +172,7 @@ pub(super) fn story() -> Vec<Event> {
             status: Some(Text::from("success")),
         },
     };
-    vec![
+    with_waits([
         at(0, 802, exit(9)),
         at(5, 801, enter(9)),
         at(10, 801, reclaim(true, Reclaimer::Direct, None)),
@@ -174,7 +185,7 @@ pub(super) fn story() -> Vec<Event> {
         at(25, 801, compaction(false)),
         at(30, 801, exit(9)),
         at(40, 804, switch(0)),
-    ]
+    ])
 }
 
 fn chrome(events: &[Event]) -> Json {
@@ -190,7 +201,8 @@ fn nested<'a>(entries: impl Iterator<Item = &'a Json>) -> Vec<(String, f64, f64)
     let mut slices = Vec::new();
     for entry in entries {
         let phase = entry["ph"].as_str().unwrap();
-        if phase == "M" || phase == "C" {
+        // Whole slices and arrows are written when they are over.
+        if matches!(phase, "M" | "C" | "X" | "s" | "f") {
             continue;
         }
         let track = (
@@ -226,10 +238,8 @@ fn chrome_draws_the_story() {
             ("mmap", 0.005, 0.030),
             ("direct reclaim", 0.010, 0.030),
             ("mmap", 0.011, 0.040),
-            ("next 802", 0.012, 0.020),
             ("compaction", 0.015, 0.025),
             ("throttled", 0.015, 0.022),
-            ("next 804", 0.020, 0.040),
         ]
     );
     let of_phase = |phase: &str| {
@@ -248,6 +258,31 @@ fn chrome_draws_the_story() {
     assert_eq!(
         (&arrow[0]["ts"], &head[0]["ts"]),
         (&Json::from(0.018), &Json::from(0.02))
+    );
+    let whole = of_phase("X");
+    let whole = whole.iter().map(|entry| {
+        let [from, length] =
+            ["ts", "dur"].map(|name| (entry[name].as_f64().unwrap() * 1e3).round());
+        let name = entry["name"].as_str().unwrap();
+        (
+            from as u64,
+            length as u64,
+            name,
+            entry["tid"].as_u64().unwrap(),
+        )
+    });
+    let mut whole: Vec<(u64, u64, &str, u64)> = whole.collect();
+    whole.sort_unstable();
+    let cpu = u64::from(1_u32 << 30) + 1;
+    assert_eq!(
+        whole,
+        [
+            (12, 8, "worker 802", cpu),
+            (12, 28, "asleep (S)", 806),
+            (18, 2, "runnable (R)", 804),
+            (20, 20, "asleep (S)", 802),
+            (20, 20, "worker 804", cpu),
+        ]
     );
     let begin = of_phase("B");
     let call = begin.iter().find(|e| e["name"] == "mmap").unwrap();
@@ -275,9 +310,16 @@ fn chrome_survives_any_mixture() {
         let same = |e: &&Json| e["ph"] == "B" && e["name"].as_str().unwrap().starts_with(name);
         entries.iter().filter(same).count()
     };
-    assert_eq!(begun("compaction"), of_kind("compaction-begin"));
+    let spans = |what: Activity| {
+        let is_one = |event: &&Event| matches!(&event.kind, Kind::Span(span) if span.what == what);
+        events.iter().filter(is_one).count()
+    };
+    let compactions = of_kind("compaction-begin") + spans(Activity::Compaction);
+    assert_eq!(begun("compaction"), compactions);
     assert_eq!(begun("wait for lock"), of_kind("lock-begin"));
     assert_eq!(begun("wait for fence"), of_kind("fence-wait-begin"));
-    assert_eq!(begun("block"), of_kind("block-issue"));
-    assert_eq!(begun("mmap") + begun("syscall "), of_kind("syscall-enter"));
+    let requests = of_kind("block-issue") + spans(Activity::Block);
+    assert_eq!(begun("block"), requests);
+    let calls = of_kind("syscall-enter") + spans(Activity::MmapLock);
+    assert_eq!(begun("mmap") + begun("syscall "), calls);
 }

@@ -2,11 +2,13 @@
 
 mod name;
 mod order;
+mod runs;
 mod slices;
 
 use super::{Export, ExportError};
-use crate::{Event, Text};
+use crate::{Activity, Event, Text};
 use order::InOrder;
+pub(super) use runs::{Run, Runs};
 use slices::Slices;
 use stopgap_events::units::Nanos;
 
@@ -20,11 +22,12 @@ pub(super) enum Track {
         /// Which.
         tid: u32,
     },
-    /// How long a thread was made to wait for memory to be freed: it is known at the end only, so
-    /// that it cannot nest in what the thread does.
-    Throttled {
-        /// Which thread.
-        tid: u32,
+    /// An activity of a thread that is known at its end only, so that it cannot nest in what the thread does.
+    Span {
+        /// Which thread; `None`: unknown.
+        tid: Option<u32>,
+        /// Which activity.
+        what: Activity,
     },
     /// Requests that a block device has, of which none overlap.
     Device {
@@ -88,7 +91,7 @@ pub(super) trait Form {
     /// Where writing fails; the operating system's reason.
     fn step(&mut self, step: &Step<'_>) -> std::io::Result<()>;
 
-    /// Draws an event of scheduling or a sample, of which every form has its own way; and hears of
+    /// Draws a wait or a sample, of which every form has its own way; and hears of
     /// every other, before its steps. `track` is the one of its thread.
     ///
     /// # Errors

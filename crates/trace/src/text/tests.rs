@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Cursor;
 
 use super::*;
-use crate::{Input, Reclaimer, Text};
+use crate::{Reclaimer, Text, file};
 use stopgap_events::units::{Bytes, Nanos};
 
 const RECORDED: &[u8] = include_bytes!("../../fixtures/text/recorded.parquet");
@@ -16,13 +16,19 @@ const TRACE: &str = include_str!("../../fixtures/text/trace.txt");
 const PERF_STACKS: &str = include_str!("../../fixtures/text/perf-stacks.txt");
 const TRACE_CMD_STACKS: &str = include_str!("../../fixtures/text/trace-cmd-stacks.txt");
 
-fn input(bytes: &[u8]) -> Input<Cursor<&[u8]>> {
-    Input::new(Cursor::new(bytes)).unwrap()
+/// The rows as they stand; those of an `Input` are waits.
+fn input(text: &[u8]) -> Reader<&[u8]> {
+    assert!(is_text(text), "not recognised: {text:?}");
+    Reader::new(text, survey(text))
+}
+
+fn recorded() -> Vec<Event> {
+    let rows = file::Reader::new(Cursor::new(RECORDED)).unwrap();
+    rows.map(Result::unwrap).collect()
 }
 
 fn read(text: &str) -> (Vec<Event>, Metadata) {
     let input = input(text.as_bytes());
-    assert!(matches!(input, Input::Text(_)), "not recognised: {text}");
     let metadata = input.metadata().clone();
     (input.map(Result::unwrap).collect(), metadata)
 }
@@ -91,7 +97,7 @@ fn alike(mut kind: Kind, text: &str) -> Kind {
 
 #[test]
 fn what_we_recorded_and_what_other_tools_print_of_the_same_run_agree() {
-    let recorded: Vec<Event> = input(RECORDED).map(Result::unwrap).collect();
+    let recorded = recorded();
     let calls: HashSet<u32> = recorded
         .iter()
         .filter_map(|event| call(&event.kind))
@@ -157,7 +163,7 @@ fn the_kernels_own_text_has_the_stacks_that_we_recorded() {
         };
         events.into_iter().filter_map(stack).collect::<Vec<_>>()
     };
-    let ours = stacks(input(RECORDED).map(Result::unwrap).collect());
+    let ours = stacks(recorded());
     let theirs = stacks(read(TRACE).0);
     for (ours, theirs) in ours.iter().zip(&theirs) {
         assert_eq!(ours, theirs);

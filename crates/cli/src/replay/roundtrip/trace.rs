@@ -42,6 +42,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Observed>, Failure> {
     let each = |take: &mut dyn FnMut(&stopgap_trace::Event) -> Result<(), Failure>| {
         let file = input_file::trace(path).map_err(|error| failed(&error))?;
         let input = stopgap_trace::Input::new(file).map_err(|error| failed(&error))?;
+        let input = input.as_recorded();
         let metadata = input.metadata().clone();
         for event in input {
             if signals::interrupted() {

@@ -1,113 +1,206 @@
 //! Scheduling as ftrace has it: of that, Perfetto makes the slices of CPUs, the states of threads
 //! and the arrows of wake-ups, which no track event could.
 
+use std::collections::HashMap;
+
 use super::interned::Interned;
 use super::messages::{
     Ftrace, FtraceEvent, FtraceEventBundle, SchedBlockedReason, SchedSwitch, SchedWaking,
 };
-use crate::{Event, Kind, Stack, Text};
+use crate::export::timeline::Runs;
+use crate::{Event, Text};
+use stopgap_events::units::Nanos;
+use stopgap_events::wait::{Stack, State, Task, Wait, Within};
 
-/// The event as ftrace has it; `None` where it is none of scheduling, or on no CPU that is known.
-pub(super) fn bundle(event: &Event, interned: &mut Interned) -> Option<FtraceEventBundle> {
-    let cpu = Some(event.cpu?);
-    let what = match &event.kind {
-        Kind::Switch {
-            state,
-            preempted,
-            priority,
-            next_tid,
-            next_comm,
-            next_priority,
-            ..
-        } => Ftrace::Switch(SchedSwitch {
-            prev_comm: event.comm.as_ref().map(Text::to_string),
-            prev_pid: event.tid.map(id),
-            prev_prio: *priority,
-            prev_state: Some(number(state.as_deref(), *preempted)),
-            next_comm: next_comm.as_ref().map(Text::to_string),
-            next_pid: next_tid.map(id),
-            next_prio: *next_priority,
-        }),
-        Kind::Waking {
-            target_tid,
-            target_comm,
-            target_priority,
-            target_cpu,
-        } => Ftrace::Waking(waking(
-            *target_tid,
-            target_comm.as_ref(),
-            *target_priority,
-            *target_cpu,
-        )),
-        Kind::New {
-            target_tid,
-            target_comm,
-            target_priority,
-            target_cpu,
-        } => Ftrace::WakeupNew(waking(
-            *target_tid,
-            target_comm.as_ref(),
-            *target_priority,
-            *target_cpu,
-        )),
-        _ => return None,
-    };
-    let timestamp = Some(event.time.0);
-    let mut all = vec![FtraceEvent {
-        timestamp,
-        pid: event.tid,
-        event: Some(what),
-    }];
-    if let Some(reason) = blocked(event, interned) {
-        all.push(FtraceEvent {
-            timestamp,
-            pid: event.tid,
-            event: Some(Ftrace::BlockedReason(reason)),
-        });
-    }
-    Some(FtraceEventBundle { cpu, event: all })
+/// Makes switches and wake-ups of waits.
+///
+/// A switch has two sides: the wait of the thread that leaves begins, and the wait of the thread that comes ends. The
+/// first is known later, when that thread runs again; the switch is written then, with its own time. Perfetto sorts.
+#[derive(Default)]
+pub(super) struct Sched {
+    runs: Runs,
+    /// Arrivals after a thread whose wait is not over, by that thread.
+    arrivals: HashMap<u32, Switch>,
+    /// The last switch of each CPU of which the thread that left has ended: its wait came at once.
+    ended: HashMap<u32, (Nanos, u32)>,
 }
 
-fn waking(tid: u32, comm: Option<&Text>, prio: Option<i32>, cpu: Option<u32>) -> SchedWaking {
-    SchedWaking {
-        comm: comm.map(Text::to_string),
-        pid: Some(id(tid)),
-        prio,
-        target_cpu: cpu.map(id),
+/// A switch, as far as it is known.
+struct Switch {
+    cpu: u32,
+    time: Nanos,
+    leaves: Option<Task>,
+    priority: Option<i32>,
+    state: i64,
+    comes: Option<Task>,
+    next_priority: Option<i32>,
+}
+
+impl Sched {
+    /// Returns what a wait adds, each with its own time.
+    pub(super) fn wait(
+        &mut self,
+        event: &Event,
+        wait: &Wait,
+        interned: &mut Interned,
+    ) -> Vec<FtraceEventBundle> {
+        let Some(tid) = event.tid else {
+            return Vec::new();
+        };
+        let thread = Task {
+            tid,
+            comm: event.comm.clone(),
+        };
+        self.runs.wait(event, wait);
+        let mut bundles = Vec::new();
+        let arrival = self.arrivals.remove(&tid);
+        let left = wait.left_cpu.filter(|_| !wait.began_before);
+        match (arrival, left.filter(|_| wait.within != Some(Within::New))) {
+            (arrival, Some(cpu)) => {
+                let here = |switch: &Switch| (switch.cpu, switch.time) == (cpu, wait.left);
+                let (arrival, other) = match arrival {
+                    Some(arrival) if here(&arrival) => (Some(arrival), None),
+                    other => (None, other),
+                };
+                bundles.extend(other.map(Switch::bundle));
+                let (comes, next_priority) = match arrival {
+                    Some(arrival) => (arrival.comes, arrival.next_priority),
+                    None => (wait.next.clone(), None),
+                };
+                if wait.state == Some(State::Dead) {
+                    self.ended.insert(cpu, (wait.left, tid));
+                }
+                let switch = Switch {
+                    cpu,
+                    time: wait.left,
+                    leaves: Some(thread.clone()),
+                    priority: wait.priority,
+                    state: number(wait.state, wait.preempted),
+                    comes,
+                    next_priority,
+                };
+                let mut bundle = switch.bundle();
+                bundle.event.extend(blocked(tid, wait, interned));
+                bundles.push(bundle);
+            }
+            (arrival, None) => bundles.extend(arrival.map(Switch::bundle)),
+        }
+        bundles.extend(self.wakes(event, &thread, wait));
+        bundles.extend(self.arrives(event, thread, wait));
+        bundles
+    }
+
+    fn wakes(&self, event: &Event, thread: &Task, wait: &Wait) -> Option<FtraceEventBundle> {
+        let is_new = wait.within == Some(Within::New);
+        let time = if is_new { wait.left } else { wait.woken? };
+        let waker = wait.waker.as_ref().map(|waker| waker.task.tid);
+        // Where the waker ran is known if its waits are.
+        let cpu = waker.and_then(|tid| self.runs.cpu_of(tid, time));
+        let waking = SchedWaking {
+            comm: thread.comm.as_ref().map(Text::to_string),
+            pid: Some(id(thread.tid)),
+            prio: wait.priority,
+            target_cpu: event.cpu.map(id),
+        };
+        let what = match is_new {
+            true => Ftrace::WakeupNew(waking),
+            false => Ftrace::Waking(waking),
+        };
+        Some(FtraceEventBundle {
+            cpu: Some(cpu.or(event.cpu).or(wait.left_cpu)?),
+            event: vec![FtraceEvent {
+                timestamp: Some(time.0),
+                pid: waker,
+                event: Some(what),
+            }],
+        })
+    }
+
+    /// The thread gets a CPU: who had it, is in a wait that is not over, or the idle task, or unknown.
+    fn arrives(&mut self, event: &Event, thread: Task, wait: &Wait) -> Option<FtraceEventBundle> {
+        let (time, cpu) = (wait.ran?, event.cpu?);
+        let leaves = wait.previous.clone();
+        let previous = leaves.as_ref().map_or(0, |task| task.tid);
+        let switch = Switch {
+            cpu,
+            time,
+            leaves,
+            priority: None,
+            state: if previous == 0 { 0 } else { number(None, None) },
+            comes: Some(thread),
+            next_priority: wait.priority,
+        };
+        if previous == 0 {
+            return Some(switch.bundle());
+        }
+        if self.ended.get(&cpu) == Some(&(time, previous)) {
+            return None;
+        }
+        let before = self.arrivals.insert(previous, switch);
+        before.map(Switch::bundle)
+    }
+
+    /// Returns the switches of which nothing more comes.
+    pub(super) fn finish(self) -> Vec<FtraceEventBundle> {
+        let mut left: Vec<Switch> = self.arrivals.into_values().collect();
+        left.sort_unstable_by_key(|switch| (switch.time, switch.cpu));
+        left.into_iter().map(Switch::bundle).collect()
+    }
+}
+
+impl Switch {
+    fn bundle(self) -> FtraceEventBundle {
+        let pid = |task: &Option<Task>| task.as_ref().map(|task| task.tid);
+        let comm = |task: &Option<Task>| Some(task.as_ref()?.comm.as_ref()?.to_string());
+        let what = SchedSwitch {
+            prev_comm: comm(&self.leaves),
+            prev_pid: pid(&self.leaves).map(id),
+            prev_prio: self.priority,
+            prev_state: Some(self.state),
+            next_comm: comm(&self.comes),
+            next_pid: pid(&self.comes).map(id),
+            next_prio: self.next_priority,
+        };
+        FtraceEventBundle {
+            cpu: Some(self.cpu),
+            event: vec![FtraceEvent {
+                timestamp: Some(self.time.0),
+                pid: pid(&self.leaves),
+                event: Some(Ftrace::Switch(what)),
+            }],
+        }
     }
 }
 
 /// Where a thread that sleeps does so: `sched_blocked_reason` names the innermost function that is
 /// not the scheduler's, as the kernel's `__get_wchan` does, and whether it waits for I/O, which is
 /// what goes through `io_schedule`.
-fn blocked(event: &Event, interned: &mut Interned) -> Option<SchedBlockedReason> {
-    let Kind::Switch {
-        state,
-        preempted,
-        stack: Some(stack),
-        ..
-    } = &event.kind
-    else {
-        return None;
-    };
-    if *preempted == Some(true) || state.as_deref().is_some_and(|state| state.starts_with('R')) {
+fn blocked(tid: u32, wait: &Wait, interned: &mut Interned) -> Option<FtraceEvent> {
+    let stack = wait.stack.as_ref()?;
+    if wait.state == Some(State::Runnable) {
         return None;
     }
     let caller = sleeps_in(stack)?;
-    let for_io = stack
-        .frames()
-        .any(|frame| frame.starts_with("io_schedule") || frame.starts_with("mutex_lock_io"));
-    Some(SchedBlockedReason {
-        pid: event.tid.map(id),
+    let for_io = wait.for_io.unwrap_or_else(|| {
+        let mut frames = stack.frames.split(';');
+        frames.any(|frame| frame.starts_with("io_schedule") || frame.starts_with("mutex_lock_io"))
+    });
+    let reason = SchedBlockedReason {
+        pid: Some(id(tid)),
         caller: Some(interned.symbol(caller)),
         io_wait: Some(u32::from(for_io)),
+    };
+    Some(FtraceEvent {
+        timestamp: Some(wait.left.0),
+        pid: Some(tid),
+        event: Some(Ftrace::BlockedReason(reason)),
     })
 }
 
 fn sleeps_in(stack: &Stack) -> Option<&str> {
     let mut kernel = stack
-        .frames()
-        .rev()
+        .frames
+        .rsplit(';')
         .map_while(|frame| frame.strip_suffix("_[k]"));
     let of_scheduler = |name: &str| {
         let name = name.trim_start_matches('_');
@@ -125,7 +218,7 @@ pub(super) fn id(number: u32) -> i32 {
 
 /// A state as a number. Which number means what depends on the kernel's version; where a trace names
 /// none, Perfetto takes those of Linux 4.4 (`TASK_STATE_TO_CHAR_STR`, include/linux/sched.h).
-fn number(state: Option<&str>, preempted: Option<bool>) -> i64 {
+fn number(state: Option<State>, preempted: Option<bool>) -> i64 {
     const PREEMPTED: i64 = 0x800;
     /// Interruptible and not: shown as `SD`, for a thread of which no more is known than that it did
     /// not run on.
@@ -134,18 +227,16 @@ fn number(state: Option<&str>, preempted: Option<bool>) -> i64 {
         return PREEMPTED;
     }
     match state {
-        Some("R") => 0,
-        Some("R+") => PREEMPTED,
-        Some("S") => 0x1,
-        Some("D") => 0x2,
-        Some("T") => 0x4,
-        Some("t") => 0x8,
-        Some("X") => 0x10,
-        Some("Z") => 0x20,
-        Some("P") => 0x200,
+        Some(State::Runnable) => 0,
+        Some(State::Sleeping) => 0x1,
+        Some(State::Blocked) => 0x2,
+        Some(State::Stopped) => 0x4,
+        Some(State::Traced) => 0x8,
+        Some(State::Dead) => 0x10,
+        Some(State::Parked) => 0x200,
         // Idle is uninterruptible without being load.
-        Some("I") => 0x402,
-        _ => SLEEPS,
+        Some(State::Idle) => 0x402,
+        None => SLEEPS,
     }
 }
 
@@ -155,7 +246,10 @@ mod tests {
 
     #[test]
     fn where_a_thread_sleeps_is_below_the_scheduler() {
-        let stack = |frames: &[&str]| Stack::new(frames.iter().copied());
+        let stack = |frames: &[&str]| Stack {
+            frames: frames.join(";").into(),
+            of_a_like_wait: false,
+        };
         let poll = stack(&[
             "main",
             "poll",
@@ -181,10 +275,9 @@ mod tests {
 
     #[test]
     fn states_have_the_numbers_of_linux_4_4() {
-        assert_eq!(number(Some("S"), Some(false)), 1);
-        assert_eq!(number(Some("R"), Some(true)), 0x800);
-        assert_eq!(number(Some("R+"), None), 0x800);
-        assert_eq!(number(Some("R"), None), 0);
+        assert_eq!(number(Some(State::Sleeping), Some(false)), 1);
+        assert_eq!(number(Some(State::Runnable), Some(true)), 0x800);
+        assert_eq!(number(Some(State::Runnable), None), 0);
         assert_eq!(number(None, Some(false)), 3);
     }
 }

@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::messages::{Ftrace, FtraceEvent};
+use super::messages::{Ftrace, FtraceEvent, SchedSwitch};
 use super::*;
 use crate::export;
-use crate::export::tests::{at, story, switch};
+use crate::export::tests::{at, story, switch, waking, with_waits};
 use crate::tests::mixed;
-use crate::{Loss, Stack};
+use crate::{Activity, Loss, Stack};
+use stopgap_events::random::Random;
 
 #[derive(Clone, PartialEq, Message)]
 struct Trace {
@@ -52,6 +53,17 @@ fn ftrace(packets: &[TracePacket]) -> impl Iterator<Item = (u32, &FtraceEvent)> 
             .iter()
             .map(|event| (bundle.cpu.unwrap(), event))
     })
+}
+
+/// The switches, in order of time and CPU.
+fn switches(packets: &[TracePacket]) -> Vec<(u64, u32, SchedSwitch)> {
+    let switch = |(cpu, event): (u32, &FtraceEvent)| match &event.event {
+        Some(Ftrace::Switch(switch)) => Some((event.timestamp.unwrap(), cpu, switch.clone())),
+        _ => None,
+    };
+    let mut all: Vec<_> = ftrace(packets).filter_map(switch).collect();
+    all.sort_by_key(|(time, cpu, _)| (*time, *cpu));
+    all
 }
 
 /// The slices of each track, which must nest, in order of time, on a track that was described.
@@ -107,13 +119,10 @@ fn the_story() {
             ("throttled", 15, 22),
         ]
     );
-    let switches: Vec<(u32, u64, i32)> = ftrace(&packets)
-        .filter_map(|(cpu, event)| match &event.event {
-            Some(Ftrace::Switch(switch)) => {
-                Some((cpu, event.timestamp.unwrap(), switch.next_pid.unwrap()))
-            }
-            _ => None,
-        })
+    let switches = switches(&packets);
+    let switches: Vec<(u32, u64, i32)> = switches
+        .iter()
+        .map(|(time, cpu, switch)| (*cpu, *time, switch.next_pid.unwrap()))
         .collect();
     assert_eq!(switches, [(0, 12, 802), (0, 20, 804), (0, 40, 0)]);
     let woken: Vec<i32> = ftrace(&packets)
@@ -172,21 +181,115 @@ fn any_mixture() {
         let same = begun.iter().filter(|(name, _)| name.starts_with(word));
         same.map(|(_, count)| count).sum()
     };
-    assert_eq!(begun("compaction"), of_kind("compaction-begin"));
-    assert_eq!(begun("wait for lock"), of_kind("lock-begin"));
-    assert_eq!(begun("block"), of_kind("block-issue"));
-    assert_eq!(begun("mmap") + begun("syscall "), of_kind("syscall-enter"));
-    let on_cpu = |word: &str| {
-        let known = |event: &&Event| event.cpu.is_some() && event.kind.word() == word;
-        events.iter().filter(known).count()
+    let spans = |what: Activity| {
+        let is_one = |event: &&Event| matches!(&event.kind, Kind::Span(span) if span.what == what);
+        events.iter().filter(is_one).count()
     };
-    let switches =
-        |(_, event): &(u32, &FtraceEvent)| matches!(event.event, Some(Ftrace::Switch(_)));
-    assert_eq!(ftrace(&packets).filter(switches).count(), on_cpu("switch"));
+    let compactions = of_kind("compaction-begin") + spans(Activity::Compaction);
+    assert_eq!(begun("compaction"), compactions);
+    assert_eq!(begun("wait for lock"), of_kind("lock-begin"));
+    let requests = of_kind("block-issue") + spans(Activity::Block);
+    assert_eq!(begun("block"), requests);
+    let calls = of_kind("syscall-enter") + spans(Activity::MmapLock);
+    assert_eq!(begun("mmap") + begun("syscall "), calls);
     let samples = |packet: &&TracePacket| matches!(packet.data, Some(Data::PerfSample(_)));
-    assert_eq!(packets.iter().filter(samples).count(), on_cpu("sample"));
+    let of_known = |event: &&Event| event.cpu.is_some() && event.kind.word() == "sample";
+    let expected = events.iter().filter(of_known).count();
+    assert_eq!(packets.iter().filter(samples).count(), expected);
     let counters = track_events(&packets).filter(|(_, event)| event.counter_value.is_some());
     assert_eq!(counters.count(), of_kind("counter"));
+}
+
+/// Switches of threads that sleep, are woken and end on two CPUs become waits, and those become the same switches:
+/// CPU, time, who leaves in which state, who comes.
+#[test]
+fn waits_become_the_switches_that_they_were_made_of() {
+    let mut random = Random::new(7);
+    for _ in 0..200 {
+        let (events, expected) = schedule(&mut random);
+        let packets = packets(&with_waits(events));
+        let found = switches(&packets);
+        let found: Vec<Told> = found
+            .iter()
+            .map(|(time, cpu, switch)| {
+                let pid = |pid: Option<i32>| u32::try_from(pid.unwrap()).unwrap();
+                let (leaves, comes) = (pid(switch.prev_pid), pid(switch.next_pid));
+                (*time, *cpu, leaves, switch.prev_state.unwrap(), comes)
+            })
+            .collect();
+        assert_eq!(found, expected);
+    }
+}
+
+/// Time, CPU, who leaves in which state, who comes.
+type Told = (u64, u32, u32, i64, u32);
+
+/// What the kernel might tell of two CPUs, and its switches.
+fn schedule(random: &mut Random) -> (Vec<Event>, Vec<Told>) {
+    let mut running = [0_u32; 2];
+    let mut made = 900;
+    let (mut ready, mut asleep) = (Vec::new(), Vec::new());
+    let (mut events, mut switches) = (Vec::new(), Vec::new());
+    for time in 1..200_u64 {
+        let cpu = random.index(2);
+        let has = running[cpu];
+        let cpu_number = u32::try_from(cpu).unwrap();
+        let event = |kind| Event {
+            cpu: Some(cpu_number),
+            pid: Some(has),
+            ..at(time, has, kind)
+        };
+        let action = random.below(3);
+        if action == 0 && !asleep.is_empty() {
+            let target = asleep.swap_remove(random.index(asleep.len()));
+            events.push(event(waking(target)));
+            ready.push(target);
+            continue;
+        }
+        if action == 1 && made < 906 {
+            events.push(event(Kind::New {
+                target_tid: made,
+                target_comm: None,
+                target_priority: None,
+                target_cpu: None,
+            }));
+            ready.push(made);
+            made += 1;
+            continue;
+        }
+        let comes = match random.below(4) {
+            0 => 0,
+            _ if ready.is_empty() => 0,
+            _ => ready.swap_remove(random.index(ready.len())),
+        };
+        if comes == has {
+            continue;
+        }
+        let (word, state) = match random.below(8) {
+            _ if has == 0 => ("R", 0),
+            0 => ("X", 0x10),
+            1..4 => ("S", 1),
+            4 => ("D", 2),
+            _ => ("R+", 0x800),
+        };
+        match word {
+            "R+" => ready.push(has),
+            "S" | "D" => asleep.push(has),
+            _ => {}
+        }
+        let mut kind = switch(comes);
+        if let Kind::Switch {
+            state, preempted, ..
+        } = &mut kind
+        {
+            *state = Some(word.trim_end_matches('+').into());
+            *preempted = Some(word == "R+");
+        }
+        events.push(event(kind));
+        switches.push((time, cpu_number, has, state, comes));
+        running[cpu] = comes;
+    }
+    (events, switches)
 }
 
 /// A number is defined once before its first use, and again after a reset.
@@ -247,7 +350,7 @@ fn where_a_thread_sleeps_is_told() {
             "schedule_[k]",
         ]));
     }
-    let packets = packets(&[event]);
+    let packets = packets(&with_waits([event]));
     let reason = ftrace(&packets).find_map(|(_, event)| match &event.event {
         Some(Ftrace::BlockedReason(reason)) => Some(reason.clone()),
         _ => None,

@@ -1,7 +1,7 @@
 //! The names of slices and points.
 
 use super::Label;
-use crate::{Event, Kind, Reclaimer, Text};
+use crate::{Activity, Event, Kind, Reclaimer, Span, Text};
 
 /// The label of what begins, or is, with this event.
 pub(super) fn label(event: &Event) -> Label {
@@ -36,11 +36,28 @@ pub(super) fn label(event: &Event) -> Label {
         | Kind::UnmappedArea { .. }
         | Kind::PageFault { .. }
         | Kind::Extfrag { .. } => (word.to_owned(), "memory"),
+        Kind::Span(span) => self::span(span),
         Kind::Exec { filename, .. } => (after("exec", filename.as_ref()), "process"),
         Kind::Mark { name } => (name.to_string(), "mark"),
         _ => (word.to_owned(), "process"),
     };
     Label { name, category }
+}
+
+fn span(span: &Span) -> (String, &'static str) {
+    use Activity::*;
+    let detail = [&span.name, &span.shrinker, &span.lock, &span.operation];
+    let detail = detail.into_iter().find_map(|detail| detail.as_ref());
+    let category = match span.what {
+        DirectReclaim | MemcgReclaim | Throttled | Shrinker => "reclaim",
+        Compaction => "compaction",
+        Lock | MmapLock => "lock",
+        Fence => "fence",
+        PageFault | PageLock | Writeback => "memory",
+        Block => "block",
+        Softirq | Interrupt | Work => "interrupt",
+    };
+    (after(span.what.word(), detail), category)
 }
 
 fn syscall(number: u32, name: Option<&Text>) -> String {

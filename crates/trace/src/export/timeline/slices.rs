@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use super::name::label;
 use super::{Step, Track, What};
-use crate::{Event, Kind, Reclaimer, Text};
+use crate::{Activity, Event, Kind, Reclaimer, Span, Text};
 use stopgap_events::units::Nanos;
 
 /// Slices within each other on one track at most. A kernel does not go so deep; a trace that lost
@@ -28,8 +28,8 @@ pub(super) struct Slices {
     open: HashMap<Track, Vec<Open>>,
     /// The process of a thread, where an event said it.
     process: HashMap<u32, u32>,
-    /// Until when a thread was throttled last.
-    throttled: HashMap<u32, Nanos>,
+    /// Until when the spans reach that were drawn on a track.
+    reached: HashMap<Track, Nanos>,
     /// The sectors of the requests that each device has, by lane.
     devices: HashMap<Text, Vec<Option<u64>>>,
 }
@@ -42,8 +42,9 @@ impl Slices {
             list: Vec::new(),
         };
         match &event.kind {
-            // Scheduling, samples: each form has its own way.
-            Kind::Switch { .. } | Kind::Waking { .. } | Kind::New { .. } | Kind::Sample { .. } => {}
+            // Each form has its own way.
+            Kind::Wait(_) | Kind::Sample { .. } => {}
+            Kind::Span(span) => self.span(span, &mut steps),
             Kind::Counter { name, value } => {
                 let (pid, name) = (event.pid, Text::clone(name));
                 steps.push(Track::Counter { pid, name }, What::Count(*value));
@@ -64,13 +65,9 @@ impl Slices {
                 duration: Some(duration),
                 ..
             } if event.tid.is_some() => {
-                let tid = event.tid.unwrap_or_default();
-                let until = self.throttled.entry(tid).or_insert(Nanos(0));
-                let begin = event.time.0.saturating_sub(duration.0).max(until.0);
-                *until = event.time;
-                let track = Track::Throttled { tid };
-                steps.push_at(Nanos(begin), track.clone(), What::Begin(label(event)), None);
-                steps.push(track, What::End);
+                let (tid, what) = (event.tid, Activity::Throttled);
+                let begin = event.time.saturating_sub(*duration);
+                self.whole(Track::Span { tid, what }, begin, &mut steps);
             }
             Kind::ReclaimEnd { by, shrinker, .. } => {
                 self.end(&track, &Open::Reclaim(*by, shrinker.clone()), &mut steps);
@@ -100,6 +97,33 @@ impl Slices {
             _ => steps.push(track, What::Point(label(event))),
         }
         steps.list
+    }
+
+    /// A slice from `begin` to the event, as far as the track is free.
+    fn whole(&mut self, track: Track, begin: Nanos, steps: &mut Steps<'_>) {
+        let reached = self.reached.entry(track.clone()).or_default();
+        let begin = begin.max(*reached);
+        *reached = steps.event.time;
+        let label = What::Begin(label(steps.event));
+        steps.push_at(begin, track.clone(), label, None);
+        steps.push(track, What::End);
+    }
+
+    fn span(&mut self, span: &Span, steps: &mut Steps<'_>) {
+        let track = match &span.device {
+            Some(device) => {
+                // Beside the lanes of requests whose begin and end are two events.
+                let mut lanes = (LANES..2 * LANES).map(|at| lane(device, at));
+                let reached = |lane: &Track| self.reached.get(lane);
+                let free = lanes.find(|lane| reached(lane).is_none_or(|&end| end <= span.begin));
+                free.unwrap_or_else(|| lane(device, LANES))
+            }
+            None => Track::Span {
+                tid: steps.event.tid,
+                what: span.what,
+            },
+        };
+        self.whole(track, span.begin, steps);
     }
 
     /// Closes everything.
@@ -210,7 +234,7 @@ impl Slices {
 fn lane(device: &Text, at: usize) -> Track {
     Track::Device {
         device: Text::clone(device),
-        // Fits: there are LANES at most.
+        // Fits: there are twice LANES at most.
         lane: u32::try_from(at).unwrap_or(u32::MAX),
     }
 }
