@@ -4,6 +4,9 @@
 //! unarmed. In both the same commands of `stopgap` itself run, and what they say is compared with what the module did.
 //! Nothing is tuned in between, so what is said of the armed one cannot be said of anything.
 
+#[path = "capture.rs"]
+mod capture;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -429,6 +432,11 @@ fn static_program(manifest: &Path, package: &str, program: &str) -> Vec<u8> {
     {
         return fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
+    let kind = if program == "self_check" {
+        "--example"
+    } else {
+        "--bin"
+    };
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args([
         "rustc",
@@ -436,7 +444,7 @@ fn static_program(manifest: &Path, package: &str, program: &str) -> Vec<u8> {
         "--message-format=json",
         "-p",
         package,
-        "--bin",
+        kind,
         program,
     ]);
     cargo.arg("--manifest-path").arg(manifest);

@@ -1023,13 +1023,12 @@ SEC("tp_btf/block_rq_issue") int on_block_rq_issue(u64 *ctx)
 
 SEC("tp_btf/block_rq_complete") int on_block_rq_complete(u64 *ctx)
 {
+	// Read before its address is a key: before 6.18 the kernel takes a pointer that was one for a number.
+	u32 left = ((struct request *)ctx[0])->__data_len;
 	u64 at = ctx[0];
 	struct in_flight *known = map_lookup(&requests, &at);
-	if (!known)
-		return 0;
 	// A request that is completed in parts is over with its last part.
-	struct request *request = (void *)at;
-	if (request->__data_len > (u32)ctx[2])
+	if (!known || left > (u32)ctx[2])
 		return 0;
 	struct block *block = reserve(sizeof *block);
 	if (block) {

@@ -1,0 +1,137 @@
+//! Whether the programs load on this kernel and count right: two threads of this process answer each other, and their
+//! waits are held against the kernel's own counts. Prints a line, and ends with status 1 where something does not hold.
+//!
+//!     cargo run --release -p stopgap-capture --example self_check
+
+use std::collections::HashMap;
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::process::ExitCode;
+use std::thread;
+
+use stopgap_capture::{Capture, Follow, Level, Options, Part, Record, Task, flag};
+
+/// Round trips of the two threads.
+const ROUNDS: usize = 2_000;
+/// By how many waits a thread's count may differ from the kernel's: one at each edge.
+const EDGES: u64 = 2;
+
+fn main() -> ExitCode {
+    match check() {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            println!("failed: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn check() -> Result<String, Box<dyn std::error::Error>> {
+    let mut capture = Capture::start(&Options {
+        parts: Part::ALL.to_vec(),
+        whole_machine: true,
+        ..Options::default()
+    })?;
+    capture.follow(&Follow::all(Level::Waits))?;
+    capture.follow(&Follow {
+        process: Some(std::process::id()),
+        ..Follow::all(Level::Whole)
+    })?;
+    let lacks: Vec<String> = capture
+        .lacks()
+        .iter()
+        .map(|(part, why)| format!("{}: {why}", part.word()))
+        .collect();
+    let (mut records, mut malformed) = (Vec::new(), 0);
+    let mut keep = |_, bytes: &[u8]| match Record::parse(bytes) {
+        Ok(record) => records.push(record),
+        Err(_) => malformed += 1,
+    };
+    let ((from_b, to_a), (from_a, to_b)) = (pipe()?, pipe()?);
+    let asks = thread::spawn(move || plays(true, from_b, to_b));
+    let answers = thread::spawn(move || plays(false, from_a, to_a));
+    let played = [asks.join(), answers.join()];
+    capture.read(&mut keep);
+    let lost = capture.stop(&mut keep)?;
+    for one in played {
+        one.map_err(|_| "a thread panicked")??;
+    }
+    records.sort_by_key(Record::time);
+    let (waits, stacks, user_stacks) = kinds(&records);
+    let threads = compare(&records)?;
+    if malformed > 0 || lost > 0 {
+        return Err(format!("{malformed} records are malformed, {lost} are lost").into());
+    }
+    if threads < 2 || stacks == 0 || user_stacks == 0 {
+        return Err(format!(
+            "{threads} threads compared, {stacks} kernel stacks, {user_stacks} user stacks"
+        )
+        .into());
+    }
+    let lacks = if lacks.is_empty() {
+        "nothing".to_owned()
+    } else {
+        lacks.join(", ")
+    };
+    Ok(format!(
+        "right: {waits} waits, {stacks} kernel stacks, {user_stacks} user stacks, {threads} threads as the kernel counts; lacks {lacks}"
+    ))
+}
+
+fn plays(first: bool, mut from: PipeReader, mut to: PipeWriter) -> std::io::Result<()> {
+    for _ in 0..ROUNDS {
+        if first {
+            to.write_all(b"?")?;
+        }
+        from.read_exact(&mut [0])?;
+        if !first {
+            to.write_all(b"!")?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits, those with a stack of their own, and stacks of programs.
+fn kinds(records: &[Record]) -> (usize, usize, usize) {
+    let (mut waits, mut stacks, mut user_stacks) = (0, 0, 0);
+    for record in records {
+        match record {
+            Record::Wait(wait) => {
+                waits += 1;
+                stacks += usize::from(!wait.stack.is_empty());
+            }
+            Record::UserStack(_) => user_stacks += 1,
+            _ => {}
+        }
+    }
+    (waits, stacks, user_stacks)
+}
+
+/// Compares the waits of the threads that this process made with what the kernel counts; how many threads.
+fn compare(records: &[Record]) -> Result<usize, String> {
+    let mut ours: HashMap<u32, u64> = HashMap::new();
+    let mut ended: HashMap<u32, &Task> = HashMap::new();
+    for record in records {
+        match record {
+            Record::Wait(wait) if wait.flags & flag::NEW == 0 => {
+                *ours.entry(wait.tid).or_default() += 1;
+            }
+            Record::Task(task) if task.tgid == std::process::id() && task.tid != task.tgid => {
+                ended.insert(task.tid, task);
+            }
+            _ => {}
+        }
+    }
+    for (tid, task) in &ended {
+        let kernel = task.voluntary + task.involuntary;
+        let waits = ours.get(tid).copied().unwrap_or_default();
+        if kernel.abs_diff(waits) > EDGES || waits < ROUNDS as u64 / 4 {
+            return Err(format!(
+                "thread {tid}: {waits} waits, the kernel counts {kernel} switches"
+            ));
+        }
+    }
+    Ok(ended.len())
+}
