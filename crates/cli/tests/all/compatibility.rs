@@ -61,6 +61,29 @@ fn traces_of_0_1_0() {
     assert!(replayed.contains("linux-3.8"), "{replayed}");
 }
 
+/// Traces of schema 2 hold waits, and nothing of them changes.
+#[test]
+fn traces_of_schema_2() {
+    let of = |file: &str| read("trace-2", &["export", file, "--to", "jsonl", "-o", "-"]);
+    for (file, lines, waits) in [
+        ("scheduling.parquet", 61, 24),
+        ("waits.parquet", 74, 16),
+        ("waits.jsonl", 74, 16),
+    ] {
+        let exported = of(file);
+        assert_eq!(exported.lines().count(), lines, "{file}");
+        let is_wait = |line: &&str| line.contains("\"kind\":\"wait\"");
+        assert_eq!(exported.lines().filter(is_wait).count(), waits, "{file}");
+    }
+    let lines = std::fs::read_to_string(folder("trace-2").join("waits.jsonl")).unwrap();
+    assert_eq!(
+        of("waits.parquet"),
+        lines,
+        "an event or the metadata changed"
+    );
+    assert_eq!(of("waits.jsonl"), lines);
+}
+
 #[test]
 fn records_of_0_1_0() {
     for (record, line) in [
