@@ -523,7 +523,7 @@ fn record_waits(
     Ok(spool)
 }
 
-/// What the traces say they are of.
+/// Subject of the traces, in their metadata.
 const SOURCE: &str = "stopgap-bench overhead";
 
 /// Returns the word for a cell on the command line of the pair's process.
