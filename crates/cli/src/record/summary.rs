@@ -8,6 +8,9 @@ use stopgap_trace::Metadata;
 
 use super::{Done, Finish};
 
+/// The kind of the rows that say when a thread was off its CPU, and why.
+const WAIT: &str = "wait";
+
 /// The summary of the recording in the file `path`; `done` says how it ended, where that is known.
 pub(super) fn text(
     metadata: &Metadata,
@@ -31,8 +34,11 @@ pub(super) fn text(
             );
         }
     }
-    let total: u64 = counts.values().sum();
-    let mut kinds: Vec<_> = counts.iter().collect();
+    if let Some(waits) = counts.get(WAIT) {
+        line("waits", &waits.to_string());
+    }
+    let mut kinds: Vec<_> = counts.iter().filter(|(word, _)| **word != WAIT).collect();
+    let total: u64 = kinds.iter().map(|(_, count)| **count).sum();
     kinds.sort_by_key(|&(word, count)| (std::cmp::Reverse(*count), *word));
     let kinds: Vec<String> = kinds
         .into_iter()
