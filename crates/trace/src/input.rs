@@ -160,3 +160,44 @@ impl<R: Read + Seek> Iterator for Input<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+
+    /// What comes before a wrong row is told: waits that are not over, too.
+    #[test]
+    fn an_error_comes_after_the_open_waits() {
+        let text = concat!(
+            "{\"time_ns\":5,\"kind\":\"switch\",\"cpu\":0,\"tid\":7,\"state\":\"S\",\"next_tid\":0}\n",
+            "{\"time_ns\":9,\"kind\":\"mark\",\"name\":\"m\"}\n",
+            "{\"time_ns\":10}\n",
+            "{\"time_ns\":11,\"kind\":\"mark\",\"name\":\"m\"}\n",
+        );
+        let source = || Input::new(std::io::Cursor::new(text)).unwrap();
+        let mut input = source();
+        let words = |kind: &Kind| kind.word();
+        assert_eq!(
+            input.next().map(|row| words(&row.unwrap().kind)),
+            Some("mark")
+        );
+        let wait = input.next().unwrap().unwrap();
+        let Kind::Wait(open) = &wait.kind else {
+            panic!("{wait:?}")
+        };
+        assert_eq!((wait.time, open.left, open.ran), (Nanos(9), Nanos(5), None));
+        let error = input.next().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "line 3: column kind is null");
+        assert_eq!(input.place(), Place::Line(3));
+        assert!(input.next().is_none() && input.next().is_none());
+
+        let mut rows = source().as_recorded();
+        assert_eq!(
+            rows.next().map(|row| words(&row.unwrap().kind)),
+            Some("switch")
+        );
+        assert!(rows.nth(1).unwrap().is_err());
+        assert!(rows.next().is_none());
+    }
+}

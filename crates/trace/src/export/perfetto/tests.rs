@@ -205,9 +205,23 @@ fn any_mixture() {
 #[test]
 fn waits_become_the_switches_that_they_were_made_of() {
     let mut random = Random::new(7);
+    let (mut told, mut right) = (0_u64, 0_u64);
     for _ in 0..200 {
         let (events, expected) = schedule(&mut random);
+        let wakes = wakes_of(&events);
         let packets = packets(&with_waits(events));
+        let wakings = ftrace(&packets).filter_map(|(cpu, event)| match &event.event {
+            Some(Ftrace::Waking(waking)) => Some((event.timestamp?, cpu, event.pid?, waking.pid?)),
+            _ => None,
+        });
+        for waking in wakings {
+            told += 1;
+            // The idle task has no waits, so its CPU is unknown.
+            let (time, cpu, waker, target) = waking;
+            let known = wakes.get(&(time, target)).expect("a wake-up that was");
+            assert_eq!(known.1, waker);
+            right += u64::from(known.0 == cpu || waker == 0);
+        }
         let found = switches(&packets);
         let found: Vec<Told> = found
             .iter()
@@ -219,6 +233,19 @@ fn waits_become_the_switches_that_they_were_made_of() {
             .collect();
         assert_eq!(found, expected);
     }
+    assert!(told > 1_000 && right * 20 > told * 19, "{right} of {told}");
+}
+
+/// The CPU and the waker of each wake-up, by time and woken thread.
+fn wakes_of(events: &[Event]) -> HashMap<(u64, i32), (u32, u32)> {
+    let wake = |event: &Event| match event.kind {
+        Kind::Waking { target_tid, .. } => {
+            let target = i32::try_from(target_tid).ok()?;
+            Some(((event.time.0, target), (event.cpu?, event.tid?)))
+        }
+        _ => None,
+    };
+    events.iter().filter_map(wake).collect()
 }
 
 /// Time, CPU, who leaves in which state, who comes.
