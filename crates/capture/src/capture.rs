@@ -109,9 +109,6 @@ impl Capture {
     /// [`Error::Unsupported`] where the kernel has no BTF or BPF, refuses them to this user, or lacks the events of the
     /// scheduler. What else is lacking is in [`Capture::lacks`].
     pub fn start(options: &Options) -> Result<Capture, Error> {
-        let unsupported = |what: &str, error: &dyn std::error::Error| {
-            Error::Unsupported(format!("{what}: {}", innermost(error)))
-        };
         let kernel = Btf::from_sys_fs().map_err(|error| {
             unsupported(
                 "this kernel's BTF cannot be read (/sys/kernel/btf/vmlinux)",
@@ -295,6 +292,16 @@ impl Capture {
     }
 }
 
+/// What the kernel refuses, with what would help.
+fn unsupported(what: &str, error: &dyn std::error::Error) -> Error {
+    let why = innermost(error);
+    let advice = match why.contains("Operation not permitted") {
+        true => "; it needs CAP_BPF and CAP_PERFMON, or root",
+        false => "",
+    };
+    Error::Unsupported(format!("{what}: {why}{advice}"))
+}
+
 /// As `struct request_of_reader`.
 fn request(what: u32, follow: &Follow) -> [u8; 40] {
     let mut bytes = [0; 40];
@@ -312,9 +319,8 @@ fn request(what: u32, follow: &Follow) -> [u8; 40] {
 fn make_rings(ebpf: &mut Ebpf, count: u32, bytes: u64) -> Result<Vec<RingBuf<MapData>>, Error> {
     let each = (bytes / u64::from(count)).max(LEAST_RING);
     let each = u32::try_from(1_u64 << each.ilog2().min(30)).unwrap_or(1 << 30);
-    let refused = |error: &aya::maps::MapError| {
-        Error::Unsupported(format!("a ring of {each} bytes: {}", innermost(error)))
-    };
+    let refused =
+        |error: &aya::maps::MapError| unsupported(&format!("a ring of {each} bytes"), error);
     let outer = map(ebpf, "rings")?;
     let mut outer: ArrayOfMaps<&mut MapData, RingBuf<MapData>> =
         ArrayOfMaps::try_from(outer).map_err(|_| lacks_map())?;

@@ -1,6 +1,6 @@
 use parquet::data_type::ByteArray;
 
-use crate::cell::{Put, Value};
+use crate::cell::{Put, Text, Value};
 use crate::column::{Column, ColumnType};
 
 /// Rows that wait to be written, by column. Nulls take nothing: a column knows its rows.
@@ -8,6 +8,28 @@ pub(super) struct Batch {
     columns: Vec<Cells>,
     rows: u32,
     text_bytes: usize,
+    texts: Texts,
+}
+
+/// Texts that came lately, as Parquet has them: most rows repeat names, calls and stacks of rows before, and to copy each is half
+/// of the time that writing takes.
+struct Texts(Vec<Option<(Text, ByteArray)>>);
+
+/// A power of two.
+const TEXTS: usize = 1024;
+
+impl Texts {
+    fn bytes(&mut self, text: &Text) -> ByteArray {
+        let slot = (text.as_ptr() as usize >> 4) & (TEXTS - 1);
+        if let Some((known, bytes)) = &self.0[slot]
+            && std::ptr::eq(&raw const **known, &raw const **text)
+        {
+            return bytes.clone();
+        }
+        let bytes = ByteArray::from(text.as_bytes().to_vec());
+        self.0[slot] = Some((Text::clone(text), bytes.clone()));
+        bytes
+    }
 }
 
 /// The cells of one column that are not null.
@@ -61,6 +83,7 @@ impl Batch {
             columns: Column::ALL.iter().map(cells).collect(),
             rows: 0,
             text_bytes: 0,
+            texts: Texts(vec![None; TEXTS]),
         }
     }
 
@@ -104,7 +127,7 @@ impl Put for Batch {
             (Values::Bool(to), Value::Bool(value)) => to.push(value),
             (Values::Text(to), Value::Text(text)) => {
                 self.text_bytes += text.len();
-                to.push(ByteArray::from(text.as_bytes().to_vec()));
+                to.push(self.texts.bytes(text));
             }
             (Values::Text(to), Value::Word(word)) => {
                 to.push(bytes::Bytes::from_static(word.as_bytes()).into());
