@@ -1,7 +1,8 @@
 //! Captures of this process's own threads, as root.
 
 use std::collections::HashMap;
-use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write, pipe};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -208,25 +209,66 @@ fn a_timer_wakes_in_an_interrupt_and_an_open_wait_is_written_down() {
     drop(sleeper);
 }
 
-#[test]
-fn nothing_stays_attached() {
-    let ours = || {
-        let programs = aya::programs::loaded_programs().filter_map(Result::ok);
-        let named = programs.filter(|program| program.name_as_str() == Some("on_waking"));
-        named.map(|program| program.id()).collect::<Vec<_>>()
-    };
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(capture) = start() else { return };
-    let with = ours();
-    assert!(!with.is_empty());
-    drop(capture);
-    // The kernel frees them after a grace period.
+/// Programs of ours that the kernel has, of any process.
+fn loaded() -> usize {
+    let programs = aya::programs::loaded_programs().filter_map(Result::ok);
+    let ours = programs.filter(|program| program.name_as_str() == Some("on_waking"));
+    ours.count()
+}
+
+/// Waits until the kernel has fewer of our programs than `before`: it frees them after a grace period.
+fn assert_fewer(before: usize) {
     for _ in 0..200 {
-        let left = ours();
-        if left.len() < with.len() {
+        if loaded() < before {
             return;
         }
         thread::sleep(Duration::from_millis(20));
     }
     panic!("a program is still loaded");
+}
+
+#[test]
+fn nothing_stays_attached() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(capture) = start() else { return };
+    let with = loaded();
+    assert!(with > 0);
+    drop(capture);
+    assert_fewer(with);
+}
+
+/// Set in a copy of this test that is to be killed.
+const HOLD: &str = "STOPGAP_TEST_HOLDS_A_CAPTURE";
+
+#[test]
+fn nothing_stays_attached_of_a_killed_process() {
+    if std::env::var_os(HOLD).is_some() {
+        let _capture = start();
+        println!("holds");
+        thread::sleep(Duration::from_secs(60));
+        return;
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if start().is_none() {
+        return;
+    }
+    let own = std::env::current_exe().unwrap();
+    let mut copy = Command::new(own);
+    copy.args([
+        "--exact",
+        "live::nothing_stays_attached_of_a_killed_process",
+        "--nocapture",
+    ]);
+    let mut copy = copy.env(HOLD, "1").stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(copy.stdout.take().unwrap()).lines();
+    assert!(
+        lines
+            .map_while(Result::ok)
+            .any(|line| line.ends_with("holds"))
+    );
+    let with = loaded();
+    assert!(with > 0);
+    copy.kill().unwrap();
+    copy.wait().unwrap();
+    assert_fewer(with);
 }
