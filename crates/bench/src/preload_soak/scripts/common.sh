@@ -19,13 +19,15 @@ fail() {
 with() (
     [ -z "$LIBRARY" ] || export STOPGAP_REPORT="$REPORT"
     [ -z "$LIBRARY" ] || [ -z "$KEEP" ] || export STOPGAP_KEEP="$KEEP"
+    # What a shell starts with `&` ignores these signals, and a program that tests them fails.
+    heard=--default-signal=INT,QUIT
     if [ -n "$STOPGAP" ]; then
         export STOPGAP_PRELOAD="$LIBRARY"
-        exec "$STOPGAP" run --fix "arena${KEEP:+-keep}" -- "$@"
+        exec env $heard "$STOPGAP" run --fix "arena${KEEP:+-keep}" -- "$@"
     elif [ -n "$LIBRARY" ]; then
-        export LD_PRELOAD="$LIBRARY"
+        exec env $heard LD_PRELOAD="$LIBRARY" "$@"
     fi
-    exec "$@"
+    exec env $heard "$@"
 )
 
 # Runs a command that must print `ok ...`, the answer for `check`.
