@@ -8,7 +8,7 @@ use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::process::ExitCode;
 use std::thread;
 
-use stopgap_capture::{Capture, Follow, Level, Options, Part, Record, Task, flag};
+use stopgap_capture::{Capture, Follow, Level, Options, Part, Record, Task, TaskEvent, flag};
 
 /// Round trips of the two threads.
 const ROUNDS: usize = 2_000;
@@ -115,10 +115,15 @@ fn compare(records: &[Record]) -> Result<usize, String> {
     let mut ended: HashMap<u32, &Task> = HashMap::new();
     for record in records {
         match record {
-            Record::Wait(wait) if wait.flags & flag::NEW == 0 => {
+            // A thread counts itself in its exit, and may lose its CPU after that.
+            Record::Wait(wait) if wait.flags & flag::NEW == 0 && !ended.contains_key(&wait.tid) => {
                 *ours.entry(wait.tid).or_default() += 1;
             }
-            Record::Task(task) if task.tgid == std::process::id() && task.tid != task.tgid => {
+            Record::Task(task)
+                if task.tgid == std::process::id()
+                    && task.tid != task.tgid
+                    && task.event == TaskEvent::Exited =>
+            {
                 ended.insert(task.tid, task);
             }
             _ => {}
