@@ -479,8 +479,6 @@ INLINE void leaves(void *ctx, struct task_struct *task, struct task_struct *next
 	if (!thread)
 		return;
 	thread->left = now;
-	thread->woken = 0;
-	thread->waker = 0;
 	thread->state = state;
 	thread->next = next->pid;
 	thread->left_cpu = this_cpu();
@@ -579,6 +577,9 @@ INLINE void arrives(struct task_struct *task, struct task_struct *previous, u64 
 			ring_submit(wait, NO_WAKEUP);
 		}
 	}
+	// Here and not where it leaves: another CPU may wake it while it leaves.
+	thread->woken = 0;
+	thread->waker = 0;
 	thread->left = 0;
 }
 

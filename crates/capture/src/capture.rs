@@ -1,6 +1,5 @@
 use std::collections::VecDeque;
 use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::maps::{Array, ArrayOfMaps, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, Iter};
@@ -284,11 +283,6 @@ impl Capture {
             rest = after;
         }
         Ok(records)
-    }
-
-    /// Returns a descriptor of a ring, for poll(2).
-    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.rings.iter().map(AsFd::as_fd)
     }
 }
 

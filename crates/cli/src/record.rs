@@ -27,7 +27,7 @@ use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, budget, signals};
 use stopgap_tracer::capture::Options;
 use stopgap_tracer::description::Subject;
-use stopgap_tracer::events::EventSet;
+use stopgap_tracer::events::{CaptureSource, EventSet};
 use stopgap_tracer::spool::{DESCRIPTION, End, Spool};
 use stopgap_tracer::symbols::Symbols;
 
@@ -92,6 +92,11 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
     if args.pid == Some(std::process::id()) {
         return Err(Failure::error(
             "that is this recorder itself, which does not record what it does; name another process",
+        ));
+    }
+    if args.only && args.source != Some(CaptureSource::Bpf) {
+        return Err(Failure::error(
+            "--only belongs to --source bpf: the other sources record no threads of other processes",
         ));
     }
     if args.duration == Some(Nanos(0)) {

@@ -132,15 +132,7 @@ impl<'j, 's> Capture<'j, 's> {
             let error = stopgap_kernel::Error::unsupported("the trace buffer", advice);
             return Err(error.into());
         }
-        if let Ok(namespace) = system.link("/proc/self/ns/pid".as_ref())
-            && namespace != Path::new(FIRST_NAMESPACE)
-        {
-            // Written to set_event_pid, ours would be those of other processes.
-            let advice = "in a PID namespace processes have other ids than those that it knows them by; \
-                          record from outside of it";
-            let error = stopgap_kernel::Error::unsupported("the kernel's tracing", advice);
-            return Err(error.into());
-        }
+        refuse_namespace(system)?;
         let tracefs = system.tracefs()?;
         let scope = journal.scope();
         let name = instance_of(system.pid());
@@ -384,6 +376,23 @@ impl<'j, 's> Capture<'j, 's> {
     pub fn missing(&self) -> &[Missing] {
         &self.description.metadata.missing
     }
+}
+
+/// Refuses a PID namespace: there a process has another number than the kernel's programs and events know it by.
+///
+/// # Errors
+/// [`stopgap_kernel::Error::Unsupported`].
+pub(crate) fn refuse_namespace(system: &dyn System) -> Result<()> {
+    if let Ok(namespace) = system.link("/proc/self/ns/pid".as_ref())
+        && namespace != Path::new(FIRST_NAMESPACE)
+    {
+        // Written to set_event_pid, ours would be those of other processes.
+        let advice = "in a PID namespace processes have other ids than those that it knows them by; \
+                      record from outside of it";
+        let error = stopgap_kernel::Error::unsupported("the kernel's tracing", advice);
+        return Err(error.into());
+    }
+    Ok(())
 }
 
 /// Describes a capture of `subject` that is about to begin on this machine.

@@ -13,7 +13,9 @@ use stopgap_kernel::System;
 use stopgap_kernel::linux::perf::Wanted;
 use stopgap_kernel::linux::{Ended, Watched};
 
-use crate::capture::{PerfSpool, SpoolFolder, describe, end_spool, threads, write_json};
+use crate::capture::{
+    PerfSpool, SpoolFolder, describe, end_spool, refuse_namespace, threads, write_json,
+};
 use crate::counters::Counters;
 use crate::description::{Description, Subject};
 use crate::error::{Error, Result};
@@ -100,6 +102,7 @@ impl<'s> Recording<'s> {
         let mut description = describe(system, subject);
         let mut waits = None;
         if let By::Waits(options) = by {
+            refuse_namespace(system)?;
             let opened = WaitSpool::open(&spool.folder, options)?;
             description.metadata.missing = opened.missing();
             description.metadata.events = Some(opened.events());

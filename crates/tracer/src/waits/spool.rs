@@ -31,8 +31,8 @@ struct Files {
     maps: Out,
     /// Executable addresses of the processes whose mappings were written down.
     processes: HashMap<u32, Vec<Range<u64>>>,
-    /// Processes whose stacks came in this reading, with an address in their code.
-    seen: Vec<(u32, u64)>,
+    /// Processes whose stacks came in this reading, at places that no known mapping covers.
+    seen: Vec<u32>,
 }
 
 struct Out {
@@ -163,14 +163,14 @@ impl Files {
         if let Some((pid, address)) = Record::place_of_stack(record) {
             let known = self.processes.get(&pid);
             let covered = known.is_some_and(|all| all.iter().any(|range| range.contains(&address)));
-            if !covered && !self.seen.iter().any(|(seen, _)| *seen == pid) {
-                self.seen.push((pid, address));
+            if !covered && !self.seen.contains(&pid) {
+                self.seen.push(pid);
             }
         }
     }
 
     fn flush(&mut self, system: &dyn System) -> Result<()> {
-        for (pid, _) in std::mem::take(&mut self.seen) {
+        for pid in std::mem::take(&mut self.seen) {
             if self.processes.len() >= MOST_PROCESSES {
                 break;
             }
