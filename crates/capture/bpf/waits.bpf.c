@@ -478,6 +478,11 @@ INLINE void leaves(void *ctx, struct task_struct *task, struct task_struct *next
 	struct thread *thread = thread_of(task);
 	if (!thread)
 		return;
+	// Before `left`, after which another CPU may tell who wakes it. While the thread ran nobody had to: what is there
+	// came from a CPU that saw it leave the time before and was late.
+	thread->woken = 0;
+	thread->waker = 0;
+	asm volatile("" ::: "memory");
 	thread->left = now;
 	thread->state = state;
 	thread->next = next->pid;
@@ -577,9 +582,6 @@ INLINE void arrives(struct task_struct *task, struct task_struct *previous, u64 
 			ring_submit(wait, NO_WAKEUP);
 		}
 	}
-	// Here and not where it leaves: another CPU may wake it while it leaves.
-	thread->woken = 0;
-	thread->waker = 0;
 	thread->left = 0;
 }
 

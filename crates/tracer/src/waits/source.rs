@@ -392,7 +392,8 @@ impl<R: BufRead> Waits<R> {
         wait::Wait {
             left: Nanos(wait.left),
             began_before: before,
-            woken: (wait.woken > 0).then_some(Nanos(wait.woken)),
+            // Clocks of two CPUs may differ by a little.
+            woken: (wait.woken > 0).then_some(Nanos(wait.woken.max(wait.left))),
             ran: (!open).then_some(Nanos(wait.ran)),
             left_cpu: wait.left_cpu,
             state: Some(state(wait.state)),
