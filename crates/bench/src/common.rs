@@ -342,7 +342,7 @@ pub(crate) fn recorded(
     words: &[OsString],
     limit: Nanos,
     prepared: impl FnOnce() -> Result<(), Failure>,
-) -> Result<Spool, Failure> {
+) -> Result<(Spool, Ended), Failure> {
     let mut capture = Capture::prepare(&Linux, journal, options)?;
     prepared()?;
     let held = Held::start(words)?;
@@ -360,7 +360,7 @@ pub(crate) fn recorded(
     };
     let spool = capture.stop(End::default())?;
     succeeded(&ended)?;
-    Ok(spool)
+    Ok((spool, ended))
 }
 
 /// Fails where a child did not end with status 0.

@@ -106,7 +106,7 @@ fn measure(
         answer.clone().into(),
     ];
     let before = group.stalled(&Linux).ok();
-    let spool = recorded(journal, &options, &words, LONGEST, || Ok(()))?;
+    let (spool, _) = recorded(journal, &options, &words, LONGEST, || Ok(()))?;
     // `some` of the cgroup, or on version 1 of the machine.
     let pressure = group.stalled(&Linux).ok().zip(before);
     let pressure = pressure.map(|(after, before)| after.saturating_sub(before));

@@ -1,4 +1,4 @@
-//! `stopgap-bench overhead`: what being recorded costs a client and a server, and what it does to their switches.
+//! `stopgap-bench overhead`: what being recorded or watched costs a program, and what it does to its switches.
 //!
 //! ```text
 //! overhead (recorder)  ->  stopgap-bench overhead --pair   ->  client, server
@@ -6,21 +6,23 @@
 //! ```
 //!
 //! The runs of a round follow each other at once: one that is not recorded, and one of each way to record. CPU time is that of client
-//! and server over the same round trips, measured by themselves. The recorder's own stands beside.
+//! and server over the same round trips, measured by themselves; of another command it is that of wait4(2), of the command and its
+//! children from begin to end. The recorder's own stands beside.
 //!
 //! `--parts` records waits alone, and with each part of the capture by itself. `--work` records nothing: a longer round trip is all
 //! that recording and the server's work have in common.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use stopgap_cli::replay::count;
 use stopgap_cli::{Failure, journal, print, put_back};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::journal::Journal;
-use stopgap_kernel::linux::Held;
+use stopgap_kernel::linux::{Ended, Held};
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, signals};
 use stopgap_probes::roundtrip::{Cell, ClientWait, Cost, Cpus, fixed};
@@ -32,7 +34,8 @@ use stopgap_tracer::spool::{End, Spool};
 use stopgap_tracer::waits::{self, Part};
 
 use crate::common::{
-    Bounds, Rounds, failed, folder, own_program, recorded, rounds, succeeded, table,
+    Bounds, Rounds, Stopgap, failed, folder, own_program, recorded, rounds, succeeded, table, text,
+    wait,
 };
 
 #[derive(clap::Args)]
@@ -58,6 +61,57 @@ pub(crate) struct Flags {
     /// Be the client and the server, as `client,placement`, and write what it cost to the file.
     #[arg(long, hide = true, num_args = 2, value_names = ["CELL", "FILE"])]
     pair: Option<Vec<String>>,
+    /// Instead: a real program with a bound of its own.
+    #[arg(long, value_enum, conflicts_with_all = ["work", "judged", "parts"])]
+    program: Option<Program>,
+    #[command(flatten)]
+    stopgap: Stopgap,
+    /// Instead: this command. No bound is known for it.
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["work", "judged", "parts", "program"])]
+    command: Vec<OsString>,
+}
+
+/// A real program whose cost is bounded.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Program {
+    /// Redis and one client, on one CPU, over a Unix socket.
+    Redis,
+    /// Xvfb and 20 clients that draw 60 times a second.
+    Xvfb,
+}
+
+impl Program {
+    fn script(self) -> &'static str {
+        match self {
+            Program::Redis => include_str!("overhead/redis.sh"),
+            Program::Xvfb => include_str!("overhead/xvfb.sh"),
+        }
+    }
+
+    /// Returns the most CPU time of a recorded run, of one that is not: of the program's own recording, and of the machine's.
+    fn most(self) -> f64 {
+        match self {
+            Program::Redis => 1.10,
+            Program::Xvfb => 1.02,
+        }
+    }
+}
+
+/// What is recorded.
+enum Subject {
+    /// The client and the server of `probe roundtrip`.
+    Pair(Cell),
+    /// A command, and its name in a table.
+    Command(String, Vec<OsString>),
+}
+
+impl std::fmt::Display for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Subject::Pair(cell) => cell.fmt(f),
+            Subject::Command(name, _) => f.write_str(name),
+        }
+    }
 }
 
 /// Fewer round trips take so little time that their CPU time is no figure.
@@ -87,6 +141,58 @@ enum How {
     Beside(waits::Options),
     /// `record --source tracefs`.
     Events(EventSet),
+    /// A tool that runs beside, and what it may need before it is ready; `None`: `stopgap watch` of the whole machine.
+    Tool(Option<&'static [&'static str]>),
+}
+
+/// Tools that follow the whole machine. They are asked for what they are known to do best, and write to no disk.
+const TOOLS: [(&str, &[&str]); 3] = [
+    (
+        "perf sched record",
+        &["perf", "sched", "record", "-a", "-q", "-o", "/dev/null"],
+    ),
+    ("offcputime", &["offcputime-bpfcc", "-f"]),
+    ("bpftrace, time off the CPU", &["bpftrace", "-e", OFF_CPU]),
+];
+
+/// bpftrace's own example of time off the CPU by kernel stack, without its names.
+const OFF_CPU: &str = "tracepoint:sched:sched_switch { \
+    @left[args->prev_pid] = nsecs; \
+    $left = @left[args->next_pid]; \
+    if ($left) { @us[kstack, args->next_comm] = hist((nsecs - $left) / 1000); delete(@left[args->next_pid]); } }";
+
+/// How long a tool gets to attach.
+const ATTACH: Duration = Duration::from_secs(4);
+/// How long it gets to end.
+const DETACH: Duration = Duration::from_secs(60);
+
+/// The ways to record or watch a command; `most` is the bound of `record`, of the command itself or of another process.
+fn command_ways(most: Option<f64>, peers: bool) -> Vec<Way> {
+    let mut ways = ways();
+    for way in &mut ways {
+        way.most = match way.how {
+            How::Waits(_) => most,
+            How::Beside(_) => way.most.filter(|_| most.is_some()),
+            _ => None,
+        };
+    }
+    ways.extend(beside(most.is_some(), peers));
+    ways
+}
+
+/// The tools that run beside.
+fn beside(bounded: bool, peers: bool) -> Vec<Way> {
+    let watch = Way {
+        name: "watch".to_owned(),
+        how: How::Tool(None),
+        most: bounded.then_some(1.07),
+    };
+    let tools = TOOLS.iter().filter(|_| peers).map(|&(name, words)| Way {
+        name: name.to_owned(),
+        how: How::Tool(Some(words)),
+        most: None,
+    });
+    std::iter::once(watch).chain(tools).collect()
 }
 
 /// The ways that are held to bounds, and those of before.
@@ -227,7 +333,11 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         folder: folder.path(),
         program: own_program()?,
         round_trips: flags.round_trips,
+        stopgap: &flags.stopgap,
     };
+    if let Some(subject) = command(flags)? {
+        return one(&recorder, flags, &subject);
+    }
     if flags.parts {
         print(parts(&recorder, flags.pairs)?.trim_end())?;
     } else if flags.work {
@@ -238,9 +348,69 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns the command that is asked for, if one is.
+fn command(flags: &Flags) -> Result<Option<Subject>, Failure> {
+    let Some(program) = flags.program else {
+        let name = || {
+            flags
+                .command
+                .iter()
+                .map(|word| plain(&word.to_string_lossy()))
+        };
+        let name = name().collect::<Vec<_>>().join(" ");
+        let command = Subject::Command(name, flags.command.clone());
+        return Ok((!flags.command.is_empty()).then_some(command));
+    };
+    let own = own_program()?.into_os_string();
+    let words: [OsString; 4] = ["sh".into(), "-euc".into(), program.script().into(), own];
+    let name = format!("{program:?}").to_lowercase();
+    Ok(Some(Subject::Command(name, words.into())))
+}
+
+/// Records and watches a command in each way.
+fn one(recorder: &Recorder<'_>, flags: &Flags, subject: &Subject) -> Result<ExitCode, Failure> {
+    let ways = command_ways(flags.program.map(Program::most), !flags.no_peers);
+    let ways = there(recorder, ways)?;
+    let all = rounds(flags.pairs, &[1 + ways.len()], |_, side| {
+        recorder.run(subject, side.checked_sub(1).map(|way| &ways[way].how))
+    })?;
+    let names = ways.iter().map(|way| way.name.clone());
+    print(costs(subject, names, &all[0], &[0, 1, 2, 3, 4, 7]).trim_end())?;
+    bounds(
+        &ways,
+        &all[0],
+        !matches!(flags.program, Some(Program::Xvfb)),
+    )
+    .print()
+}
+
+/// Starts each tool once, leaves out those that do not work on this machine, and says why.
+fn there(recorder: &Recorder<'_>, ways: Vec<Way>) -> Result<Vec<Way>, Failure> {
+    let mut left = Vec::new();
+    for way in ways {
+        match way.how {
+            How::Tool(Some(words)) => {
+                let tried = recorder.attach(Command::new(words[0]).args(&words[1..]));
+                match tried {
+                    Ok(mut tool) => end(&mut tool.0)?,
+                    Err(why) => {
+                        print(&format!("skipped: {}: {why}", way.name))?;
+                        continue;
+                    }
+                }
+            }
+            How::Tool(None) => drop(recorder.stopgap.program()?),
+            _ => {}
+        }
+        left.push(way);
+    }
+    Ok(left)
+}
+
 /// Records each cell in each way; only the first cell is held to bounds.
 fn sets(recorder: &Recorder<'_>, flags: &Flags) -> Result<ExitCode, Failure> {
-    let ways = ways();
+    let mut ways = ways();
+    ways.extend(there(recorder, beside(true, !flags.no_peers))?);
     let mut cells = CELLS.to_vec();
     cells.truncate(if flags.judged { 1 } else { CELLS.len() });
     if Linux.cpus()?.len() < 2 {
@@ -249,14 +419,15 @@ fn sets(recorder: &Recorder<'_>, flags: &Flags) -> Result<ExitCode, Failure> {
     let sides = vec![1 + ways.len(); cells.len()];
     let all = rounds(flags.pairs, &sides, |cell, side| {
         let way = side.checked_sub(1).map(|way| &ways[way].how);
-        recorder.run(&cells[cell], way)
+        recorder.run(&Subject::Pair(cells[cell]), way)
     })?;
     for (cell, rounds) in cells.iter().zip(&all) {
         if rounds.0.is_empty() {
             continue;
         }
         let names = ways.iter().map(|way| way.name.clone());
-        print(costs(cell, names, rounds, &[0, 1, 2, 3, 4, 5, 6, 7]).trim_end())?;
+        let subject = Subject::Pair(*cell);
+        print(costs(&subject, names, rounds, &[0, 1, 2, 3, 4, 5, 6, 7]).trim_end())?;
         let most = rounds.0.iter().flatten().map(|run| run.bytes).max();
         print(&format!(
             "at most {} of records a run",
@@ -266,26 +437,28 @@ fn sets(recorder: &Recorder<'_>, flags: &Flags) -> Result<ExitCode, Failure> {
             peers(recorder, rounds.median(0, Run::cpu))?;
         }
     }
-    bounds(&ways, &all[0]).print()
+    bounds(&ways, &all[0], true).print()
 }
 
 /// Returns the costs of each side beside those of the first, which is not recorded; of the columns only these.
 fn costs(
-    cell: &Cell,
+    subject: &Subject,
     names: impl Iterator<Item = String>,
     rounds: &Rounds<Run>,
     columns: &[usize],
 ) -> String {
-    const HEAD: [&str; 8] = [
+    let pair = matches!(subject, Subject::Pair(_));
+    let head: [&str; 8] = [
         "captured",
-        "CPU ns/rt",
+        if pair { "CPU ns/rt" } else { "CPU ms" },
         "CPU, of not recorded",
-        "switches/rt",
+        if pair { "switches/rt" } else { "switches" },
         "of that",
         "recorder ns/rt",
         "bytes/rt",
         "lost",
     ];
+    let (scale, digits) = if pair { (1.0, 3) } else { (1e-6, 0) };
     let names = std::iter::once("not recorded".to_owned()).chain(names);
     let rows = names.enumerate().map(|(side, name)| {
         let beside = |text: String| if side == 0 { "-".to_owned() } else { text };
@@ -296,9 +469,9 @@ fn costs(
         let lost: u64 = rounds.side(side).map(|run| run.lost).sum();
         let cells = [
             name,
-            median(0, &Run::cpu),
+            median(0, &|run| run.cpu() * scale),
             beside(rounds.ratio(side, 0, Run::cpu).shown(2, "x")),
-            median(3, &Run::switches),
+            median(digits, &Run::switches),
             beside(format!("{:+.1} %", (switches - 1.0) * 100.0)),
             median(0, &|run| run.per_round_trip(run.recorder.0)),
             median(0, &|run| run.per_round_trip(run.bytes)),
@@ -306,14 +479,19 @@ fn costs(
         ];
         columns.iter().map(|&at| cells[at].clone()).collect()
     });
+    let round_trips = if pair {
+        let round_trips = thousands(rounds.0[0][0].cost.round_trips);
+        format!("{round_trips} round trips a run, ")
+    } else {
+        String::new()
+    };
     format!(
-        "{cell}: {} round trips a run, medians of {} pairs (95 % interval over pairs)\n{}",
-        thousands(rounds.0[0][0].cost.round_trips),
+        "{subject}: {round_trips}medians of {} pairs (95 % interval over pairs)\n{}",
         rounds.0.len(),
         table(
             &columns
                 .iter()
-                .map(|&at| HEAD[at])
+                .map(|&at| head[at])
                 .collect::<Vec<_>>()
                 .join("|"),
             rows
@@ -321,7 +499,8 @@ fn costs(
     )
 }
 
-fn bounds(ways: &[Way], rounds: &Rounds<Run>) -> Bounds {
+/// Returns the bounds of the ways that have some. `same_work`: each run does the same, so its switches are as many.
+fn bounds(ways: &[Way], rounds: &Rounds<Run>, same_work: bool) -> Bounds {
     let mut bounds = Bounds::default();
     for (side, way) in (1..).zip(ways) {
         let Some(most) = way.most else { continue };
@@ -339,7 +518,9 @@ fn bounds(ways: &[Way], rounds: &Rounds<Run>) -> Bounds {
         let what = format!(
             "{name}: switches, of not recorded: {switches:.3} (1, {SWITCHES} more or less)"
         );
-        bounds.add((switches - 1.0).abs() <= SWITCHES, what);
+        if same_work {
+            bounds.add((switches - 1.0).abs() <= SWITCHES, what);
+        }
         let lost: u64 = rounds.side(side).map(|run| run.lost).sum();
         bounds.add(lost == 0, format!("{name}: {lost} records lost (0)"));
     }
@@ -384,10 +565,12 @@ fn peers(recorder: &Recorder<'_>, none: f64) -> Result<(), Failure> {
 fn parts(recorder: &Recorder<'_>, pairs: u32) -> Result<String, Failure> {
     let ways = part_ways();
     let all = rounds(pairs, &[1 + ways.len()], |_, side| {
-        recorder.run(&Cell::PLAIN, side.checked_sub(1).map(|way| &ways[way].how))
+        let way = side.checked_sub(1).map(|way| &ways[way].how);
+        recorder.run(&Subject::Pair(Cell::PLAIN), way)
     })?;
     let names = ways.iter().map(|way| way.name.clone());
-    Ok(costs(&Cell::PLAIN, names, &all[0], &[0, 1, 2, 6, 7]))
+    let subject = Subject::Pair(Cell::PLAIN);
+    Ok(costs(&subject, names, &all[0], &[0, 1, 2, 6, 7]))
 }
 
 /// Runs a client that blocks beside a server that works, not recorded.
@@ -398,7 +581,7 @@ fn works(recorder: &Recorder<'_>, pairs: u32) -> Result<String, Failure> {
         ..Cell::PLAIN
     };
     let all = rounds(pairs, &[WORK.len()], |_, side| {
-        recorder.run(&cell(WORK[side]), None)
+        recorder.run(&Subject::Pair(cell(WORK[side])), None)
     })?;
     let rows = WORK.iter().enumerate().map(|(side, work)| {
         let mut switches: Vec<f64> = all[0].side(side).map(Run::switches).collect();
@@ -431,6 +614,17 @@ struct Recorder<'a> {
     /// This program.
     program: PathBuf,
     round_trips: u64,
+    stopgap: &'a Stopgap,
+}
+
+/// A tool that runs beside. Dropped, it is killed.
+struct Beside(Child);
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // it has ended
+        let _ = self.0.wait();
+    }
 }
 
 impl Recorder<'_> {
@@ -452,27 +646,42 @@ impl Recorder<'_> {
     }
 
     /// Carries out one run, recorded in that way.
-    fn run(&self, cell: &Cell, how: Option<&How>) -> Result<Run, Failure> {
-        let (words, file) = self.command(cell, self.round_trips);
-        let (mut recorder, mut lost, mut bytes) = (Nanos(0), 0, 0);
-        if let Some(how) = how {
-            let folder = self.folder.join("spool");
-            let before = Linux.thread_cpu();
-            let captured = match how {
-                How::Waits(options) => record_waits(&folder, options, &words, false)?,
-                How::Beside(options) => record_waits(&folder, options, &words, true)?,
-                How::Events(events) => {
-                    let options = Options {
-                        events: *events,
-                        buffer: None,
-                        spool: folder.clone(),
-                        subject: SOURCE.into(),
-                    };
-                    let journal = Journal::new(&Linux, self.journal);
-                    recorded(&journal, &options, &words, LONGEST, || Ok(()))?
-                }
-            };
-            recorder = Linux.thread_cpu().saturating_sub(before);
+    fn run(&self, subject: &Subject, how: Option<&How>) -> Result<Run, Failure> {
+        let (words, file) = match subject {
+            Subject::Pair(cell) => {
+                let (words, file) = self.command(cell, self.round_trips);
+                (words, Some(file))
+            }
+            Subject::Command(_, words) => (words.clone(), None),
+        };
+        let folder = self.folder.join("spool");
+        let (before, begin) = (Linux.thread_cpu(), Linux.now());
+        let (spool, ended) = match how {
+            None => (None, unrecorded(&words)?),
+            Some(How::Tool(tool)) => {
+                let mut beside = self.start(*tool)?;
+                let ended = unrecorded(&words)?;
+                end(&mut beside.0)?;
+                (None, ended)
+            }
+            Some(How::Waits(options)) => record_waits(&folder, options, &words, false)?,
+            Some(How::Beside(options)) => record_waits(&folder, options, &words, true)?,
+            Some(How::Events(events)) => {
+                let options = Options {
+                    events: *events,
+                    buffer: None,
+                    spool: folder.clone(),
+                    subject: SOURCE.into(),
+                };
+                let journal = Journal::new(&Linux, self.journal);
+                let (spool, ended) = recorded(&journal, &options, &words, LONGEST, || Ok(()))?;
+                (Some(spool), ended)
+            }
+        };
+        let elapsed = Linux.now().saturating_sub(begin);
+        let recorder = Linux.thread_cpu().saturating_sub(before);
+        let (mut lost, mut bytes) = (0, 0);
+        if let Some(captured) = spool {
             let losses = captured.end().into_iter().flat_map(|end| &end.losses);
             lost = losses.map(|loss| loss.count).sum();
             let pages = std::fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -481,18 +690,79 @@ impl Recorder<'_> {
                 .map(|page| page.len())
                 .sum();
             captured.remove()?;
-        } else {
-            let child = Held::start(&words)?.release()?;
-            while !child.watched().ends_within(Nanos::millis(100)) {}
-            child.ended()?.as_ref().map_or(Ok(()), succeeded)?;
         }
+        let cost = match file {
+            Some(file) => read_cost(&file).map_err(Failure::error)?,
+            None => Cost {
+                round_trips: 1,
+                elapsed,
+                cpu: ended.user_time + ended.system_time,
+                switches: ended.switches,
+            },
+        };
         Ok(Run {
-            cost: read_cost(&file).map_err(Failure::error)?,
-            recorder,
+            cost,
+            recorder: if how.is_some() { recorder } else { Nanos(0) },
             lost,
             bytes,
         })
     }
+
+    /// Starts the tool, else `stopgap watch`, and gives it time to attach.
+    fn start(&self, tool: Option<&[&str]>) -> Result<Beside, Failure> {
+        match tool {
+            Some(words) => self.attach(Command::new(words[0]).args(&words[1..])),
+            None => {
+                let mut watch = Command::new(self.stopgap.program()?);
+                watch.arg("watch").arg("-o").arg(self.folder.join("stalls"));
+                self.attach(&mut watch)
+            }
+        }
+        .map_err(Failure::error)
+    }
+
+    fn attach(&self, command: &mut Command) -> Result<Beside, String> {
+        let log = self.folder.join("tool.log");
+        let told = std::fs::File::create(&log).map_err(text)?;
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(told);
+        let mut beside = Beside(command.spawn().map_err(text)?);
+        match wait(&mut beside.0, ATTACH) {
+            Ok(None) => Ok(beside),
+            Ok(Some(status)) => {
+                let told = std::fs::read_to_string(&log).unwrap_or_default();
+                let told = plain(told.lines().last().unwrap_or_default());
+                Err(format!("it ended with {status}: {told}"))
+            }
+            Err(_) => Err("interrupted".to_owned()),
+        }
+    }
+}
+
+/// Ends the tool as Ctrl-C does.
+fn end(tool: &mut Child) -> Result<(), Failure> {
+    let pid = rustix::process::Pid::from_child(tool);
+    let asked = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+    asked.map_err(failed("SIGINT to the tool"))?;
+    match wait(tool, DETACH)? {
+        Some(_) => Ok(()),
+        None => Err(Failure::error(
+            "the tool beside did not end within a minute of SIGINT",
+        )),
+    }
+}
+
+/// Runs the command.
+fn unrecorded(words: &[OsString]) -> Result<Ended, Failure> {
+    let child = Held::start(words)?.release()?;
+    while !child.watched().ends_within(Nanos::millis(100)) {}
+    let ended = child.ended()?;
+    let ended = ended
+        .ok_or_else(|| Failure::error("the command has ended, and wait4(2) does not say how"))?;
+    succeeded(&ended)?;
+    Ok(ended)
 }
 
 /// Records waits of the command, or `beside` it those of a process that is held and does nothing.
@@ -501,7 +771,7 @@ fn record_waits(
     options: &waits::Options,
     words: &[OsString],
     beside: bool,
-) -> Result<Spool, Failure> {
+) -> Result<(Option<Spool>, Ended), Failure> {
     let by = By::Waits(options.clone());
     let mut recording = Recording::prepare(&Linux, folder, SOURCE.into(), None, &by)?;
     let (held, other) = (Held::start(words)?, Held::start(&["true".into()])?);
@@ -520,7 +790,7 @@ fn record_waits(
     let _ = other.give_up(); // it has done nothing
     let spool = recording.stop(End::default())?;
     succeeded(&ended)?;
-    Ok(spool)
+    Ok((Some(spool), ended))
 }
 
 /// Subject of the traces, in their metadata.
@@ -628,7 +898,12 @@ mod tests {
     fn the_runs_of_a_round_are_held_against_each_other() {
         let rounds = three(run(150, 2_020, 1));
         let names = two_ways().into_iter().map(|way| way.name);
-        let text = costs(&Cell::PLAIN, names, &rounds, &[0, 2, 4, 6, 7]);
+        let text = costs(
+            &Subject::Pair(Cell::PLAIN),
+            names,
+            &rounds,
+            &[0, 2, 4, 6, 7],
+        );
         let rows: Vec<&str> = text.lines().skip(2).collect();
         assert!(
             rows[0].starts_with("not recorded") && rows[0].contains(" - "),
@@ -644,7 +919,7 @@ mod tests {
 
     #[test]
     fn each_bound_can_break() {
-        let hold = |all| bounds(&two_ways(), &three(all)).hold();
+        let hold = |all| bounds(&two_ways(), &three(all), true).hold();
         assert_eq!(hold(run(150, 2_020, 0)), [true; 4]);
         assert_eq!(hold(run(161, 2_000, 0)), [false, true, true, true]);
         assert_eq!(hold(run(165, 2_000, 0)), [false, false, true, true]);
