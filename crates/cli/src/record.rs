@@ -4,6 +4,7 @@
 //! them at the end, or later by `--recover`.
 
 mod conditions;
+mod converter;
 pub(crate) mod spools;
 mod summary;
 mod way;
@@ -37,6 +38,7 @@ use crate::session::{self, tell};
 use crate::whole_file::{self, WholeFile};
 use crate::{input_file, output, places};
 use conditions::Before;
+use converter::{Converter, Written};
 use spools::SPOOL;
 use way::Way;
 
@@ -83,6 +85,9 @@ struct Done {
 }
 
 pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
+    if let Some(folder) = &args.convert {
+        return converter::run(folder);
+    }
     signals::install();
     if args.recover.is_none() && args.pid.is_none() && args.command.is_empty() {
         return Err(Failure::error(
@@ -121,15 +126,23 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
     let recovered = args.recover.as_deref().map(recover).transpose()?;
     // Before the work, so that an error about the place comes at once.
     let whole = WholeFile::private(&path).map_err(|error| cannot_write(&path, &error))?;
-    let (mut spool, done) = match recovered {
-        Some(spool) => (spool, None),
+    let (mut spool, done, converter) = match recovered {
+        Some(spool) => (spool, None, None),
         None => {
-            let (spool, done) = capture(args, &path)?;
-            (spool, Some(done))
+            let (spool, done, converter) = capture(args, &path, whole.file())?;
+            (spool, Some(done), converter)
         }
     };
     let bar = session::progress_bar();
     bar.set_message("writing the trace");
+    let converted = converter.and_then(|converter| {
+        let told = |why: &String| {
+            tell(&format!(
+                "the trace was not written meanwhile ({why}); writing it now"
+            ));
+        };
+        converter.finish(whole.file()).inspect_err(told).ok()
+    });
     let (shown, all) = (bar.clone(), spool.bytes());
     let recovers = args.recover.is_some();
     spool.watch(move |read| {
@@ -140,14 +153,18 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
             false => Ok(()),
         }
     });
-    let written = write(&spool, whole.file()).and_then(|written| {
+    let written = match converted {
+        Some(written) => Ok(written),
+        None => write(&spool, whole.file()),
+    };
+    let written = written.and_then(|written| {
         let finished = whole.finish();
         finished
             .map_err(|error| error.to_string())
             .map(|()| written)
     });
     bar.finish_and_clear();
-    let (metadata, counts) = written.map_err(|why| {
+    let Written { metadata, counts } = written.map_err(|why| {
         let folder = spool.folder().display();
         let file = path.display();
         Failure::error(format!(
@@ -197,7 +214,11 @@ pub(crate) fn affordable(buffer: Option<Bytes>) -> Result<(), Failure> {
 }
 
 /// Records until the end, whichever comes first.
-fn capture(args: &args::Record, path: &Path) -> Result<(Spool, Done), Failure> {
+fn capture(
+    args: &args::Record,
+    path: &Path,
+    file: &File,
+) -> Result<(Spool, Done, Option<Converter>), Failure> {
     affordable(args.buffer)?;
     let journal = Journal::new(&Linux, &places::journal(None)?);
     let folder = spool_folder(path)?;
@@ -235,7 +256,13 @@ fn capture(args: &args::Record, path: &Path) -> Result<(Spool, Done), Failure> {
     })?;
     let before = Before::read(&Linux, target.watched().pid());
     let began = Linux.now();
-    let finish = follow(&mut way, &target, args.duration);
+    let regular = file.metadata().is_ok_and(|about| about.is_file());
+    let mut converter = match regular && way.drained().is_some() {
+        // Without it, the file is made afterwards.
+        true => Converter::start(&folder, file).ok(),
+        false => None,
+    };
+    let finish = follow(&mut way, &target, args.duration, converter.as_mut());
     let took = Linux.now().saturating_sub(began);
     let ended = match &finish {
         Finish::Ended(ended) => ended.as_ref(),
@@ -267,7 +294,7 @@ fn capture(args: &args::Record, path: &Path) -> Result<(Spool, Done), Failure> {
         took,
         goes_on,
     };
-    Ok((spool, done))
+    Ok((spool, done, converter))
 }
 
 /// Starts the recording, then what is recorded.
@@ -324,7 +351,12 @@ fn cannot_start(command: &[std::ffi::OsString], error: stopgap_kernel::Error) ->
     error.into()
 }
 
-fn follow(way: &mut Way<'_, '_>, target: &Target, duration: Option<Nanos>) -> Finish {
+fn follow(
+    way: &mut Way<'_, '_>,
+    target: &Target,
+    duration: Option<Nanos>,
+    mut converter: Option<&mut Converter>,
+) -> Finish {
     let deadline = duration.map(|duration| Linux.now() + duration);
     loop {
         let now = Linux.now();
@@ -335,6 +367,9 @@ fn follow(way: &mut Way<'_, '_>, target: &Target, duration: Option<Nanos>) -> Fi
         let wait = Nanos(left.0.min(STEP.0));
         if let Err(error) = way.pump(target.watched(), wait) {
             return Finish::Cut(error.to_string());
+        }
+        if let (Some(converter), Some(time)) = (&mut converter, way.drained()) {
+            converter.reach(time);
         }
         if signals::interrupted() {
             return Finish::Interrupted;
@@ -456,11 +491,6 @@ pub(crate) fn subject_of(pid: u32) -> Subject {
     }
 }
 
-type Written = (
-    stopgap_trace::Metadata,
-    std::collections::BTreeMap<&'static str, u64>,
-);
-
 fn write(spool: &Spool, file: &File) -> Result<Written, String> {
     let trace = spool
         .trace(&symbols(spool))
@@ -470,7 +500,13 @@ fn write(spool: &Spool, file: &File) -> Result<Written, String> {
         .map_err(|error| error.to_string())?;
     let flushed = written.out.into_inner();
     flushed.map_err(|error| error.to_string())?;
-    Ok((written.metadata, written.counts))
+    let counts = written.counts.into_iter();
+    Ok(Written {
+        metadata: written.metadata,
+        counts: counts
+            .map(|(kind, count)| (kind.to_owned(), count))
+            .collect(),
+    })
 }
 
 /// Names of kernel functions, where the recording is of this boot.

@@ -229,7 +229,7 @@ impl<R: BufRead> Iterator for Reader<R> {
             return None;
         }
         let step = self.step().transpose();
-        self.ended = !matches!(step, Some(Ok(_)));
+        self.ended = matches!(step, Some(Err(_)));
         step
     }
 }

@@ -32,6 +32,7 @@ use stopgap_kernel::{System, environment, process as proc};
 use stopgap_trace::{Event, Kind, Metadata, lines};
 
 use crate::error::{Error, Result};
+use crate::growing::{Complete, WholeLines};
 use crate::trace::{Source, SourceReport};
 pub use names::NAMES;
 pub(crate) use names::{RUSAGE_INVOLUNTARY, RUSAGE_VOLUNTARY};
@@ -82,7 +83,8 @@ impl<'s> Counters<'s> {
         let path = spool.path().join(COUNTERS);
         let failed = |error| Error::file(&path, error);
         let file = BufWriter::new(spool.create(COUNTERS.as_ref(), 0o600).map_err(failed)?);
-        let out = lines::Writer::new(file, &Metadata::default()).map_err(failed)?;
+        let mut out = lines::Writer::new(file, &Metadata::default()).map_err(failed)?;
+        out.flush().map_err(failed)?; // who follows the file begins with its first line
         let now = system.now();
         Ok(Counters {
             system,
@@ -317,22 +319,28 @@ impl<'s> Counters<'s> {
 
 /// The rows of a spool as a source of its trace. A row that is cut off, as by a full disk, is reported, and
 /// nothing comes after it.
-pub struct Rows {
-    reader: lines::Reader<BufReader<File>>,
+pub(crate) struct Rows {
+    reader: lines::Reader<BufReader<WholeLines<File>>>,
+    complete: Complete,
     missing: Vec<Missing>,
 }
 
 impl Rows {
-    /// Those of the folder `spool`; `None` where it has none.
+    /// Those of the folder `spool`; `None` where it has none. `complete`: whether nobody writes them any more.
     ///
     /// # Errors
     /// As open(2); where the file is of another version.
-    pub fn open(spool: &Folder) -> Result<Option<Rows>> {
+    pub(crate) fn open(spool: &Folder, complete: bool) -> Result<Option<Rows>> {
         match spool.read(COUNTERS.as_ref()) {
-            Ok(file) => Ok(Some(Rows {
-                reader: lines::Reader::new(BufReader::new(file))?,
-                missing: Vec::new(),
-            })),
+            Ok(file) => {
+                let complete = Complete::new(complete.into());
+                let file = WholeLines::new(file, Complete::clone(&complete));
+                Ok(Some(Rows {
+                    reader: lines::Reader::new(BufReader::new(file))?,
+                    complete,
+                    missing: Vec::new(),
+                }))
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::file(&spool.path().join(COUNTERS), error)),
         }
@@ -340,6 +348,10 @@ impl Rows {
 }
 
 impl Source for Rows {
+    fn reach(&mut self, time: u64) {
+        self.complete.set(time == u64::MAX);
+    }
+
     fn next_event(&mut self) -> Result<Option<Event>> {
         Ok(self.reader.next().and_then(|row| {
             row.map_err(|error| {

@@ -32,6 +32,7 @@ mod error;
 pub mod events;
 mod filter;
 pub mod format;
+mod growing;
 pub mod layout;
 pub mod page;
 pub mod perf;

@@ -25,6 +25,10 @@ use crate::waits::{self, WaitSpool};
 /// The rings are read so often: 64 MiB hold 3 million waits a 20 ms.
 const READ: Nanos = Nanos::millis(20);
 
+/// From reading the clock to having its record in the ring a program takes less, however long the hypervisor keeps its CPU. A
+/// record that comes later than this is out of order in the trace.
+const LATEST: Nanos = Nanos::millis(200);
+
 /// The events that perf records of a process, as perf_event_open(2) calls them.
 const RECORDS: [&str; 4] = [
     "PERF_RECORD_SWITCH",
@@ -58,6 +62,7 @@ pub struct Recording<'s> {
     description: Description,
     spool: SpoolFolder,
     counters: Counters<'s>,
+    drained: Nanos,
 }
 
 impl<'s> Recording<'s> {
@@ -89,6 +94,7 @@ impl<'s> Recording<'s> {
             perf,
             waits,
             spool,
+            drained: Nanos(0),
         })
     }
 
@@ -202,10 +208,24 @@ impl<'s> Recording<'s> {
             Some(perf) => perf.pump(Some(watched), longest)?,
             None => drop(watched.ends_within(longest)),
         }
-        match &mut self.waits {
-            Some(waits) => waits.drain(self.system),
-            None => Ok(()),
+        let now = self.system.now();
+        if let Some(waits) = &mut self.waits {
+            waits.drain(self.system)?;
         }
+        self.drained = now.saturating_sub(LATEST);
+        Ok(())
+    }
+
+    /// Returns the time up to which waits and counters are in the files of the spool.
+    #[must_use]
+    pub fn drained(&self) -> Nanos {
+        self.drained
+    }
+
+    /// Returns whether the folder's trace file can be made while this goes on, see [`Spool::follow`].
+    #[must_use]
+    pub fn may_be_followed(&self) -> bool {
+        self.waits.is_some() && self.perf.is_none()
     }
 
     /// The command that was recorded, process `pid`, has ended so.

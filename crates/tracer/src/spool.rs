@@ -13,15 +13,15 @@
 use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
-use stopgap_events::units::Bytes;
+use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::folder::Folder;
-use stopgap_trace::{Conditions, Loss, Text};
+use stopgap_trace::{Conditions, Loss, Metadata, Text};
 
 use crate::counters::{COUNTERS, Rows};
 use crate::description::Description;
@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::page::PageLayout;
 use crate::perf::{ElfNames, Records, records_of};
 use crate::symbols::Symbols;
-use crate::trace::{Pages, Source, Trace};
+use crate::trace::{Pages, Source, Trace, Writing, Written};
 use crate::waits::{MAPS, Waits, waits_of};
 
 /// The description's file.
@@ -70,6 +70,16 @@ pub(crate) fn make(path: &Path) -> Result<Folder> {
     Folder::open(path.parent().unwrap_or(Path::new("/")))
         .and_then(|parent| parent.make_own(name))
         .map_err(|error| Error::file(path, error))
+}
+
+/// How the capture in `folder` ended; `None` where it was cut off, or still runs.
+fn end_in(folder: &Folder) -> Result<Option<End>> {
+    match folder.content(END.as_ref(), LARGEST_END.0) {
+        // Half of an end, as a full disk leaves it, is none.
+        Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::file(&folder.path().join(END), error)),
+    }
 }
 
 /// A folder of pages.
@@ -128,21 +138,14 @@ impl Spool {
     /// # Errors
     /// As [`Spool::open`].
     pub fn from_folder(folder: Folder) -> Result<Spool> {
-        let read = |name: &str, most: Bytes| match folder.content(name.as_ref(), most.0) {
-            Ok(text) => Ok(Some(text)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::file(&folder.path().join(name), error)),
-        };
         let file = folder.path().join(DESCRIPTION);
-        let text = read(DESCRIPTION, LARGEST_DESCRIPTION)?;
-        let text = text.ok_or_else(|| Error::file(&file, io::ErrorKind::NotFound.into()))?;
+        let text = folder.content(DESCRIPTION.as_ref(), LARGEST_DESCRIPTION.0);
+        let text = text.map_err(|error| Error::file(&file, error))?;
         let description = Description::parse(&file.display().to_string(), &text)?;
-        // Half of an end, as a full disk leaves it, is none.
-        let end = read(END, LARGEST_END)?.and_then(|text| serde_json::from_slice(&text).ok());
         Ok(Spool {
+            end: end_in(&folder)?,
             folder,
             description,
-            end,
             watch: None,
         })
     }
@@ -267,6 +270,54 @@ impl Spool {
     /// Where a format or a file cannot be understood or opened.
     pub fn trace(&self, symbols: &Symbols) -> Result<Trace> {
         let description = &self.description;
+        let sources = self.sources(symbols, true)?;
+        let trace = Trace::new(self.metadata(), self.end.clone(), sources)?;
+        let perf = description.perf.as_ref();
+        let perf_alone =
+            description.header_page.is_empty() && perf.is_some_and(|perf| perf.scheduling);
+        Ok(match perf_alone {
+            true => trace.led_by(description).balanced(),
+            false => trace.led_by(description),
+        })
+    }
+
+    /// Begins the trace file of a capture that still runs; [`Spool::may_be_followed`] must be true of it.
+    ///
+    /// # Errors
+    /// As [`Spool::trace`], and where the file cannot be written.
+    pub fn follow<W: Write + Send>(&self, symbols: &Symbols, out: W) -> Result<Following<W>> {
+        let folder = self.folder.try_clone();
+        let folder = folder.map_err(|error| Error::file(self.folder.path(), error))?;
+        let trace = Trace::growing(self.metadata(), self.sources(symbols, false)?);
+        let writing = Writing::new(trace, out)?;
+        Ok(Following { folder, writing })
+    }
+
+    /// Returns whether a trace file can be made of it while it is written: where it has waits and counters alone. Of perf's
+    /// records and the kernel's pages nobody says up to which time they have come.
+    #[must_use]
+    pub fn may_be_followed(&self) -> bool {
+        let description = &self.description;
+        description.waits.is_some()
+            && description.perf.is_none()
+            && description.header_page.is_empty()
+            && description.layouts.is_empty()
+    }
+
+    fn metadata(&self) -> Metadata {
+        let mut metadata = self.description.metadata.clone();
+        metadata.sample_period_ns = self.description.perf.as_ref().and_then(|perf| perf.period);
+        let absent = self.absent().into_iter().map(|(cpu, file)| {
+            let why = format!("{file} is not in the folder of the recording");
+            Missing::new(format!("events of CPU {cpu}"), why)
+        });
+        metadata.missing.extend(absent);
+        metadata
+    }
+
+    /// What makes events of its files; `complete`: whether nobody writes them any more.
+    fn sources(&self, symbols: &Symbols, complete: bool) -> Result<Vec<Box<dyn Source>>> {
+        let description = &self.description;
         let mut sources: Vec<Box<dyn Source>> = Vec::new();
         if !description.header_page.is_empty() {
             let layout = PageLayout::parse("header_page", &description.header_page)?;
@@ -289,32 +340,18 @@ impl Spool {
                 .files(&rings, waits_of)?
                 .into_iter()
                 .map(|(_, file)| file);
-            let maps = self.file(MAPS).ok().map(BufReader::new);
+            let maps = self.file(MAPS).ok();
             let calls = description.syscalls.iter();
             let calls = calls.map(|(&number, name)| (number, Text::from(name.as_str())));
             let names = Box::new(ElfNames::new(None));
-            let waits = Waits::new(calls, symbols.clone(), names, rings.collect(), maps)?;
+            let rings = rings.collect();
+            let waits = Waits::new(calls, symbols.clone(), names, rings, maps, complete)?;
             sources.push(Box::new(waits));
         }
-        if let Some(rows) = Rows::open(&self.folder)? {
+        if let Some(rows) = Rows::open(&self.folder, complete)? {
             sources.push(Box::new(rows));
         }
-        let mut metadata = description.metadata.clone();
-        metadata.sample_period_ns = description.perf.as_ref().and_then(|perf| perf.period);
-        metadata
-            .missing
-            .extend(self.absent().into_iter().map(|(cpu, file)| {
-                let why = format!("{file} is not in the folder of the recording");
-                Missing::new(format!("events of CPU {cpu}"), why)
-            }));
-        let trace = Trace::new(metadata, self.end.clone(), sources)?;
-        let perf = description.perf.as_ref();
-        let perf_alone =
-            description.header_page.is_empty() && perf.is_some_and(|perf| perf.scheduling);
-        Ok(match perf_alone {
-            true => trace.led_by(description).balanced(),
-            false => trace.led_by(description),
-        })
+        Ok(sources)
     }
 
     /// The files of these CPUs, those that are there.
@@ -337,6 +374,47 @@ impl Spool {
             }
         }
         Ok(files)
+    }
+}
+
+/// A trace file that is made of a spool while the capture runs.
+pub struct Following<W: Write + Send> {
+    folder: Folder,
+    writing: Writing<W>,
+}
+
+impl<W: Write + Send> Following<W> {
+    /// Writes the events up to `time`: the capture has moved all of them to its files
+    /// ([`Recording::drained`](crate::recording::Recording::drained)). `may_go_on` is asked after some thousand events; its
+    /// error ends the writing.
+    ///
+    /// # Errors
+    /// Where reading or writing fails; the system's reason.
+    pub fn reach(&mut self, time: Nanos, may_go_on: impl FnMut() -> io::Result<()>) -> Result<()> {
+        self.write(time.0, may_go_on)
+    }
+
+    /// Returns how many events were written so far.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.writing.count()
+    }
+
+    /// Writes the rest and ends the file: the capture has ended.
+    ///
+    /// # Errors
+    /// As [`Following::reach`].
+    pub fn finish(mut self, may_go_on: impl FnMut() -> io::Result<()>) -> Result<Written<W>> {
+        self.writing.trace.set_end(end_in(&self.folder)?);
+        self.write(u64::MAX, may_go_on)?;
+        self.writing.finish()
+    }
+
+    fn write(&mut self, time: u64, mut may_go_on: impl FnMut() -> io::Result<()>) -> Result<()> {
+        self.writing.trace.reach(time)?;
+        let folder = self.folder.path();
+        self.writing
+            .write(|| may_go_on().map_err(|error| Error::file(folder, error)))
     }
 }
 

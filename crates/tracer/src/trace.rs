@@ -23,8 +23,12 @@ pub use pages::Pages;
 
 /// Events of one origin.
 pub trait Source {
+    /// Says that all events up to this time are in the source's files, `u64::MAX` that its files are complete. A source that
+    /// is never told is complete.
+    fn reach(&mut self, _time: u64) {}
+
     /// Returns the next event, none earlier than the one before it by more than a moment; `None` after the
-    /// last.
+    /// last. Where the files still grow, `None` also comes before an event that is later than what was reached.
     ///
     /// # Errors
     /// Where reading fails; the system's reason. [`Source::report`] reports faults in the bytes.
@@ -70,8 +74,13 @@ impl<T> Heads<T> {
         Some((source, self.items[source].take()?))
     }
 
-    fn first_time(&self) -> Option<u64> {
+    pub(crate) fn first_time(&self) -> Option<u64> {
         self.times.peek().map(|Reverse((time, _))| *time)
+    }
+
+    /// Returns whether this source has an item here.
+    pub(crate) fn has(&self, source: usize) -> bool {
+        self.items[source].is_some()
     }
 }
 
@@ -85,6 +94,8 @@ pub struct Trace {
     end: Option<End>,
     /// Where perf alone tells of switches.
     balance: Option<Balance>,
+    /// No event is given that is later.
+    until: u64,
 }
 
 /// Damage that was passed over.
@@ -134,11 +145,45 @@ impl Trace {
             metadata,
             end,
             balance: None,
+            until: u64::MAX,
         };
         for index in 0..trace.sources.len() {
             trace.advance(index)?;
         }
         Ok(trace)
+    }
+
+    /// As [`Trace::new`], of sources whose files still grow: no event comes before [`Trace::reach`].
+    pub(crate) fn growing(metadata: Metadata, sources: Vec<Box<dyn Source>>) -> Trace {
+        Trace {
+            heads: Heads::new(sources.len()),
+            layout: VecDeque::new(),
+            sources,
+            metadata,
+            end: None,
+            balance: None,
+            until: 0,
+        }
+    }
+
+    /// Says that the files have all events up to `time`, of every source. `u64::MAX`: the files are complete.
+    ///
+    /// # Errors
+    /// Where a source cannot be read.
+    pub(crate) fn reach(&mut self, time: u64) -> Result<()> {
+        self.until = time;
+        for index in 0..self.sources.len() {
+            self.sources[index].reach(time);
+            if !self.heads.has(index) {
+                self.advance(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says how the capture ended.
+    pub(crate) fn set_end(&mut self, end: Option<End>) {
+        self.end = end;
     }
 
     /// Puts the mappings that `description` has before the first event.
@@ -164,6 +209,9 @@ impl Trace {
     pub fn next_event(&mut self) -> Result<Option<Event>> {
         if let Some(event) = self.layout.pop_front() {
             return Ok(Some(event));
+        }
+        if self.heads.first_time().is_none_or(|time| time > self.until) {
+            return Ok(None);
         }
         let Some((index, event)) = self.heads.pop() else {
             return Ok(None);
@@ -220,18 +268,58 @@ impl Trace {
     ///
     /// # Errors
     /// Where reading or writing fails; the system's reason.
-    pub fn write<W: Write + Send>(mut self, out: W) -> Result<Written<W>> {
-        let mut writer = file::Writer::new(out)?;
-        let mut counts = BTreeMap::new();
-        while let Some(event) = self.next_event()? {
-            *counts.entry(event.kind.word()).or_insert(0) += 1;
-            writer.write(&event)?;
+    pub fn write<W: Write + Send>(self, out: W) -> Result<Written<W>> {
+        let mut writing = Writing::new(self, out)?;
+        writing.write(|| Ok(()))?;
+        writing.finish()
+    }
+}
+
+/// A trace file on its way.
+pub(crate) struct Writing<W: Write + Send> {
+    pub(crate) trace: Trace,
+    writer: file::Writer<W>,
+    counts: BTreeMap<&'static str, u64>,
+}
+
+/// Events between two looks at whether to go on.
+const STRIDE: u32 = 4096;
+
+impl<W: Write + Send> Writing<W> {
+    pub(crate) fn new(trace: Trace, out: W) -> Result<Writing<W>> {
+        Ok(Writing {
+            trace,
+            writer: file::Writer::new(out)?,
+            counts: BTreeMap::new(),
+        })
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.counts.values().sum()
+    }
+
+    /// Writes the events that have come. `may_go_on` is asked now and then; its error ends the writing.
+    pub(crate) fn write(&mut self, mut may_go_on: impl FnMut() -> Result<()>) -> Result<()> {
+        let mut left = STRIDE;
+        while let Some(event) = self.trace.next_event()? {
+            *self.counts.entry(event.kind.word()).or_insert(0) += 1;
+            self.writer.write(&event)?;
+            left -= 1;
+            if left == 0 {
+                left = STRIDE;
+                may_go_on()?;
+            }
         }
-        let metadata = self.metadata();
+        Ok(())
+    }
+
+    /// Writes what the trace says of itself, and ends the file.
+    pub(crate) fn finish(self) -> Result<Written<W>> {
+        let metadata = self.trace.metadata();
         Ok(Written {
-            out: writer.finish(&metadata)?,
+            out: self.writer.finish(&metadata)?,
             metadata,
-            counts,
+            counts: self.counts,
         })
     }
 }

@@ -5,6 +5,7 @@
 //!                                        threads' names, stacks' names on the way
 //! ```
 
+mod keyed;
 mod source;
 mod spool;
 mod unwind;

@@ -56,6 +56,9 @@ pub(crate) struct Record {
     #[arg(long, value_name = "DIR",
           conflicts_with_all = ["pid", "command", "duration", "events", "source", "only", "buffer", "samples", "labels"])]
     pub(crate) recover: Option<PathBuf>,
+    /// Make the trace file on standard output of the folder of a recording that runs: `record` starts this itself.
+    #[arg(long, hide = true, value_name = "DIR", conflicts_with_all = ["pid", "command", "recover"])]
+    pub(crate) convert: Option<PathBuf>,
     /// The command to record, with its arguments.
     #[arg(
         trailing_var_arg = true,

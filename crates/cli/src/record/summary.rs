@@ -14,7 +14,7 @@ const WAIT: &str = "wait";
 /// The summary of the recording in the file `path`; `done` says how it ended, where that is known.
 pub(super) fn text(
     metadata: &Metadata,
-    counts: &BTreeMap<&'static str, u64>,
+    counts: &BTreeMap<String, u64>,
     done: Option<&Done>,
     path: &Path,
 ) -> String {
@@ -37,9 +37,9 @@ pub(super) fn text(
     if let Some(waits) = counts.get(WAIT) {
         line("waits", &waits.to_string());
     }
-    let mut kinds: Vec<_> = counts.iter().filter(|(word, _)| **word != WAIT).collect();
+    let mut kinds: Vec<_> = counts.iter().filter(|(word, _)| *word != WAIT).collect();
     let total: u64 = kinds.iter().map(|(_, count)| **count).sum();
-    kinds.sort_by_key(|&(word, count)| (std::cmp::Reverse(*count), *word));
+    kinds.sort_by_key(|&(word, count)| (std::cmp::Reverse(*count), word.as_str()));
     let kinds: Vec<String> = kinds
         .into_iter()
         .map(|(word, count)| format!("{word} {count}"))

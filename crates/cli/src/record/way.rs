@@ -101,6 +101,14 @@ impl Way<'_, '_> {
         }
     }
 
+    /// Returns the time up to which the spool's files have all events, where its trace can be made meanwhile.
+    pub(super) fn drained(&self) -> Option<Nanos> {
+        match self {
+            Way::Recording(recording) if recording.may_be_followed() => Some(recording.drained()),
+            _ => None,
+        }
+    }
+
     /// Takes the command's last counters from wait4(2).
     pub(super) fn ended(&mut self, pid: u32, ended: &Ended) -> Result<()> {
         match self {

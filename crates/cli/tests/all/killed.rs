@@ -224,3 +224,41 @@ fn restore_without_proc_leaves_a_run_alone_and_says_so() {
     assert!(text(&output.stdout).contains("without /proc"), "{output:?}");
     assert!(kept, "{output:?}");
 }
+
+/// The trace is made by a second process while the recording runs. It ends with its recorder.
+#[test]
+fn what_makes_the_trace_ends_with_its_recorder_and_the_spool_is_whole() {
+    let run = Run::alone();
+    let folder = run.directory.path();
+    let script = "echo $$ >pid; while :; do sleep 0.01; done";
+    let mut command = run.command(&["record", "--source", "bpf", "-o", "t.parquet", "--"]);
+    command.args(["sh", "-c", script]);
+    if !may("waits by BPF") {
+        return;
+    }
+    let (recorder, _) = recording(command, &folder.join("pid"));
+    let pid = recorder.id();
+    let converter = wait_for("the converter", || {
+        let children = format!("/proc/{pid}/task/{pid}/children");
+        let children = fs::read_to_string(children).ok()?;
+        let mut children = children.split(' ').filter_map(|child| child.parse().ok());
+        children.find(|child: &u32| {
+            let line = fs::read_to_string(format!("/proc/{child}/cmdline"));
+            line.is_ok_and(|line| line.contains("--convert"))
+        })
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    kill(recorder);
+    wait_for("its end", || (!runs(converter)).then_some(()));
+    let spool = format!(".t.parquet.{pid}.spool");
+    let output = run.output(&["record", "--recover", &spool]);
+    assert!(output.status.success(), "{output:?}");
+    let waits = |line: &str| line.strip_prefix("waits")?.trim().parse::<u64>().ok();
+    let told = text(&output.stdout);
+    let waits = told.lines().find_map(waits);
+    assert!(waits.is_some_and(|waits| waits > 50), "{told}");
+    assert!(folder.join("t.parquet").is_file());
+    let mut left = names(folder);
+    left.retain(|name| !["pid", "stopgap", "t.parquet"].contains(&name.as_str()));
+    assert_eq!(left, [""; 0]);
+}

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::common::{Run, STOPGAP, may, names, text, wait_for};
+use crate::common::{Run, STOPGAP, has, may, names, text, wait_for};
 use stopgap_kernel::Linux;
 use stopgap_kernel::files::Files;
 use stopgap_testing::{Skip, skip};
@@ -539,4 +539,21 @@ fn tracefs_may_be_nowhere_elsewhere_or_in_debugfs() {
     let output = unshare(&script, &[STOPGAP.as_ref()]).output().unwrap();
     let said = text(&output.stdout);
     assert!(said.contains("record mounts it for itself"), "{said}");
+}
+
+/// The trace is written while the command runs; where that fails, `record` says so and writes it afterwards.
+#[test]
+fn a_recording_by_bpf_has_its_trace_when_it_ends() {
+    if !may("waits by BPF") {
+        return;
+    }
+    let run = Run::new();
+    let done = run.stopgap("record --source bpf -o t.parquet -- sleep 0.5");
+    assert_eq!((done.status, &*done.err), (Some(0), ""), "{done:#?}");
+    has(&done.out, &["waits ", "lost      none"]);
+    let done = run.stopgap("export t.parquet --to jsonl -o -");
+    has(
+        &done.out,
+        &["\"kind\":\"wait\"", "rusage voluntary switches"],
+    );
 }

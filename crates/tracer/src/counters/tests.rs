@@ -35,7 +35,9 @@ fn machine() -> Fake {
 }
 
 fn all(folder: &Path) -> (Vec<Event>, Vec<Missing>) {
-    let mut rows = Rows::open(&Folder::open(folder).unwrap()).unwrap().unwrap();
+    let mut rows = Rows::open(&Folder::open(folder).unwrap(), true)
+        .unwrap()
+        .unwrap();
     let mut events = Vec::new();
     while let Some(event) = rows.next_event().unwrap() {
         events.push(event);

@@ -1,7 +1,7 @@
 //! Records of a spool as events.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::rc::Rc;
 
 use stopgap_capture::{Record, SpanKind, TaskEvent, Waking, flag};
@@ -10,9 +10,11 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::wait::{self, Call, Context, State, Waker, Within};
 use stopgap_trace::{Activity, Event, Kind, Moment, Span, TaskCounts, Text};
 
+use super::keyed::Keyed;
 use super::unwind::Chains;
 use super::{Mapped, waits_of};
 use crate::error::{Error, Result};
+use crate::growing::{Complete, WholeLines};
 use crate::perf::{File, Mappings, Names, Stacks};
 use crate::symbols::Symbols;
 use crate::trace::{Damage, Heads, Source, SourceReport};
@@ -21,31 +23,109 @@ use crate::trace::{Damage, Heads, Source, SourceReport};
 const MOST: usize = 1 << 16;
 /// The largest record: a user stack.
 const LARGEST: usize = 16 << 10;
+/// Bytes of a record's length.
+const LENGTH: usize = 4;
+/// Bytes of a ring's file that are read at a time.
+const CHUNK: usize = 1 << 18;
 
-/// The file's records of a ring, in the order in which they were written.
+/// The records of a ring's file, in the order in which they were written. The file may grow.
 struct Ring<R> {
     source: R,
     bytes: Vec<u8>,
+    /// Where in `bytes` the next record begins, with its length in front.
+    at: usize,
+    /// Its bytes beyond this are not read.
+    ended: bool,
+}
+
+/// What stands at a ring's place in its file.
+enum Next {
+    /// A record of so many bytes, after the four of its length.
+    Record(usize),
+    /// The end of the file, or a part of a record of which so many bytes are there.
+    End(usize),
+    /// No record: its length is impossible.
+    Garbage(usize),
+}
+
+impl<R: Read> Ring<R> {
+    fn new(source: R) -> Ring<R> {
+        Ring {
+            source,
+            bytes: Vec::new(),
+            at: 0,
+            ended: false,
+        }
+    }
+
+    /// Looks at the next record, which stays.
+    fn next(&mut self) -> io::Result<Next> {
+        if !self.holds(LENGTH)? {
+            return Ok(Next::End(0)); // a length that is cut off is nothing
+        }
+        let length = self.bytes[self.at..].first_chunk().copied();
+        let length = u32::from_le_bytes(length.unwrap_or_default()) as usize;
+        if length > LARGEST {
+            return Ok(Next::Garbage(length));
+        }
+        Ok(match self.holds(LENGTH + length)? {
+            true => Next::Record(length),
+            false => Next::End(self.bytes.len() - self.at),
+        })
+    }
+
+    /// Reads until there are so many bytes; whether there are.
+    fn holds(&mut self, count: usize) -> io::Result<bool> {
+        while self.bytes.len() - self.at < count {
+            self.bytes.drain(..self.at);
+            self.at = 0;
+            let held = self.bytes.len();
+            self.bytes.resize(held + CHUNK, 0);
+            let read = self.source.read(&mut self.bytes[held..]);
+            self.bytes.truncate(held + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => return Ok(false),
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes the next record, of this length.
+    fn take(&mut self, length: usize) -> &[u8] {
+        let begin = self.at + LENGTH;
+        self.at = begin + length;
+        &self.bytes[begin..self.at]
+    }
 }
 
 /// Events of records of waits. What is damaged is passed over and told.
 pub(crate) struct Waits<R> {
     rings: Vec<Ring<R>>,
+    /// The file of mappings, and how many of its lines were read.
+    lines: Option<Box<dyn BufRead>>,
+    lines_read: u64,
+    /// Whether the files grow no more.
+    complete: Complete,
+    /// No record is given that is later.
+    until: u64,
+    /// Whether the files have more than was read.
+    grown: bool,
     heads: Heads<Record>,
-    threads: HashMap<u32, Thread>,
-    syscalls: HashMap<u32, Text>,
+    threads: Keyed<u32, Thread>,
+    syscalls: Keyed<u32, Text>,
     stacks: Stacks,
     chains: Chains,
     symbols: Symbols,
-    mappings: HashMap<u32, Vec<(u64, Mappings)>>,
+    mappings: Keyed<u32, Vec<(u64, Mappings)>>,
+    files: HashMap<(String, u64), Rc<File>>,
     /// The last kernel stack of a place: instruction, call and depth.
-    kernel: HashMap<(u64, Option<u32>, u32), wait::Stack>,
+    kernel: Keyed<(u64, Option<u32>, u32), wait::Stack>,
     /// Stacks of programs, by process, instruction and stack pointer.
-    user: HashMap<(u32, u64, u64), wait::Stack>,
+    user: Keyed<(u32, u64, u64), wait::Stack>,
     /// The last one of a process in a call at an instruction.
-    user_like: HashMap<(u32, u64, Option<u32>), wait::Stack>,
-    /// Open waits of the end: of each thread when it left. A ring may have the same one closed.
-    closed: HashMap<u32, u64>,
+    user_like: Keyed<(u32, u64, Option<u32>), wait::Stack>,
     ready: VecDeque<Event>,
     damage: Damage,
     missing: Vec<Missing>,
@@ -57,10 +137,13 @@ struct Thread {
     pid: Option<u32>,
     comm: Option<Text>,
     priority: Option<i32>,
+    /// When the last wait that ended began: the end of the recording may tell of it as an open one.
+    left: Option<u64>,
 }
 
-impl<R: BufRead> Waits<R> {
+impl<R: Read> Waits<R> {
     /// The events of the records in `rings`; `syscalls` are names by number, `mappings` the lines of the file of mappings.
+    /// Where `complete` is false, the files still grow, and nothing is given before [`Source::reach`].
     ///
     /// # Errors
     /// Where a file cannot be read.
@@ -69,7 +152,8 @@ impl<R: BufRead> Waits<R> {
         symbols: Symbols,
         names: Box<dyn Names>,
         rings: Vec<R>,
-        mappings: Option<impl BufRead>,
+        mappings: Option<impl Read + 'static>,
+        complete: bool,
     ) -> Result<Waits<R>> {
         let mut missing = Vec::new();
         if symbols.is_empty() {
@@ -78,55 +162,76 @@ impl<R: BufRead> Waits<R> {
                 "/proc/kallsyms of the machine and boot of the recording says none",
             ));
         }
+        let until = if complete { u64::MAX } else { 0 };
+        let complete = Complete::new(complete.into());
+        let lines = mappings.map(|file| {
+            let lines = WholeLines::new(file, Complete::clone(&complete));
+            Box::new(BufReader::new(lines)) as Box<dyn BufRead>
+        });
         let mut waits = Waits {
             heads: Heads::new(rings.len()),
-            rings: rings
-                .into_iter()
-                .map(|source| Ring {
-                    source,
-                    bytes: Vec::new(),
-                })
-                .collect(),
-            threads: HashMap::new(),
+            rings: rings.into_iter().map(Ring::new).collect(),
+            lines,
+            lines_read: 0,
+            complete,
+            until,
+            grown: false,
+            threads: Keyed::default(),
             syscalls: syscalls.collect(),
             stacks: Stacks::new(symbols.clone(), names),
             chains: Chains::default(),
             symbols,
-            mappings: HashMap::new(),
-            kernel: HashMap::new(),
-            user: HashMap::new(),
-            user_like: HashMap::new(),
-            closed: HashMap::new(),
+            mappings: Keyed::default(),
+            files: HashMap::new(),
+            kernel: Keyed::default(),
+            user: Keyed::default(),
+            user_like: Keyed::default(),
             ready: VecDeque::new(),
             damage: Damage::default(),
             missing,
         };
-        if let Some(lines) = mappings {
-            waits.read_mappings(lines)?;
-        }
-        for ring in 0..waits.rings.len() {
-            waits.advance(ring)?;
-        }
+        waits.refill()?;
         Ok(waits)
     }
 
-    fn read_mappings(&mut self, lines: impl BufRead) -> Result<()> {
-        let mut files: HashMap<(String, u64), Rc<File>> = HashMap::new();
-        for (number, line) in lines.split(b'\n').enumerate() {
-            let line = line.map_err(|source| Error::File {
+    /// Reads what the files have by now.
+    fn refill(&mut self) -> Result<()> {
+        if let Some(mut lines) = self.lines.take() {
+            let read = self.read_mappings(&mut lines);
+            self.lines = Some(lines);
+            read?;
+        }
+        for ring in 0..self.rings.len() {
+            if !self.heads.has(ring) {
+                self.advance(ring)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_mappings(&mut self, lines: &mut dyn BufRead) -> Result<()> {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = lines.read_until(b'\n', &mut line);
+            let read = read.map_err(|source| Error::File {
                 file: super::MAPS.to_owned(),
                 source,
             })?;
+            if read == 0 {
+                return Ok(());
+            }
+            self.lines_read += 1;
             let Ok(Mapped { time_ns, mapping }) = serde_json::from_slice(&line) else {
                 // The last line of a recording that was cut off.
                 self.damage.add(
-                    format!("line {} of {}", number + 1, super::MAPS),
+                    format!("line {} of {}", self.lines_read, super::MAPS),
                     "it is cut off".to_owned(),
                 );
                 continue;
             };
             let key = (mapping.name.clone(), mapping.inode);
-            let file = files.entry(key).or_insert_with(|| {
+            let file = self.files.entry(key).or_insert_with(|| {
                 Rc::new(File {
                     name: mapping.name.clone(),
                     inode: mapping.inode,
@@ -140,37 +245,39 @@ impl<R: BufRead> Waits<R> {
                 mappings.map(mapping.start, mapping.end, mapping.offset, file);
             }
         }
-        Ok(())
     }
 
     /// Reads the next record of a ring.
     fn advance(&mut self, number: usize) -> Result<()> {
-        loop {
-            let ring = &mut self.rings[number];
-            let file = || waits_of(u32::try_from(number).unwrap_or(u32::MAX));
-            let failed = |source| Error::File {
+        let ring = &mut self.rings[number];
+        let file = || waits_of(u32::try_from(number).unwrap_or(u32::MAX));
+        while !ring.ended {
+            let next = ring.next().map_err(|source| Error::File {
                 file: file(),
                 source,
+            })?;
+            let length = match next {
+                Next::Record(length) => length,
+                Next::End(bytes) => {
+                    if self.complete.get() {
+                        ring.ended = true;
+                        if bytes > 0 {
+                            let why = "its last record is cut off".to_owned();
+                            self.damage.add(file(), why);
+                        }
+                    }
+                    return Ok(());
+                }
+                Next::Garbage(length) => {
+                    ring.ended = true;
+                    let why = format!(
+                        "a record of {length} bytes, which is more than the largest; the rest is not read"
+                    );
+                    self.damage.add(file(), why);
+                    return Ok(());
+                }
             };
-            let mut length = [0; 4];
-            if !read_whole(&mut ring.source, &mut length).map_err(failed)? {
-                return Ok(());
-            }
-            let length = u32::from_le_bytes(length) as usize;
-            if length > LARGEST {
-                let why = format!(
-                    "a record of {length} bytes, which is more than the largest; the rest is not read"
-                );
-                self.damage.add(file(), why);
-                return Ok(());
-            }
-            ring.bytes.resize(length, 0);
-            if !read_whole(&mut ring.source, &mut ring.bytes).map_err(failed)? {
-                self.damage
-                    .add(file(), "its last record is cut off".to_owned());
-                return Ok(());
-            }
-            match Record::parse(&ring.bytes) {
+            match Record::parse(ring.take(length)) {
                 Ok(record) => {
                     self.heads.push(number, record.time(), record);
                     return Ok(());
@@ -178,31 +285,30 @@ impl<R: BufRead> Waits<R> {
                 Err(error) => self.damage.add(file(), error.to_string()),
             }
         }
+        Ok(())
     }
 
     fn record(&mut self, record: Record) {
         let (time, cpu, tid, kind) = match record {
             Record::Wait(wait) => {
                 let open = wait.flags & flag::OPEN != 0;
+                let thread = self.threads.entry(wait.tid).or_default();
                 // The same wait may have ended while the open ones were written down.
                 match open {
-                    true if self
-                        .closed
-                        .get(&wait.tid)
-                        .is_some_and(|&left| left >= wait.left) =>
-                    {
-                        return;
-                    }
+                    true if thread.left.is_some_and(|left| left >= wait.left) => return,
                     true => {}
-                    false => drop(self.closed.insert(wait.tid, wait.left)),
+                    false => thread.left = Some(wait.left),
                 }
-                let (time, cpu, tid) = (wait.ran, wait.cpu, wait.tid);
-                (
-                    time,
-                    (!open).then_some(cpu),
-                    tid,
-                    Kind::Wait(Box::new(self.wait(&wait))),
-                )
+                let (pid, priority) = (thread.pid, thread.priority);
+                let event = Event {
+                    time: Nanos(wait.ran),
+                    cpu: (!open).then_some(wait.cpu),
+                    pid,
+                    tid: (wait.tid != 0).then_some(wait.tid),
+                    comm: thread.comm.clone(),
+                    kind: Kind::Wait(Box::new(self.wait(&wait, pid, priority))),
+                };
+                return self.ready.push_back(event);
             }
             Record::UserStack(stack) => return self.user_stack(&stack),
             Record::Span(span) => {
@@ -210,14 +316,10 @@ impl<R: BufRead> Waits<R> {
                 (time, cpu, tid, Kind::Span(Box::new(self.span(&span))))
             }
             Record::Task(task) => {
-                self.threads.insert(
-                    task.tid,
-                    Thread {
-                        pid: Some(task.tgid),
-                        comm: Some(Text::from(task.comm.as_str())),
-                        priority: Some(task.priority),
-                    },
-                );
+                let thread = self.threads.entry(task.tid).or_default();
+                thread.pid = Some(task.tgid);
+                thread.comm = Some(Text::from(task.comm.as_str()));
+                thread.priority = Some(task.priority);
                 if let Some(maker) = task.maker {
                     let kind = Kind::Fork {
                         target_tid: task.tid,
@@ -349,7 +451,12 @@ impl<R: BufRead> Waits<R> {
         wait::Task { tid, comm }
     }
 
-    fn wait(&mut self, wait: &stopgap_capture::Wait) -> wait::Wait {
+    fn wait(
+        &mut self,
+        wait: &stopgap_capture::Wait,
+        pid: Option<u32>,
+        priority: Option<i32>,
+    ) -> wait::Wait {
         let has = |bit: u8| wait.flags & bit != 0;
         let within = match () {
             () if has(flag::NEW) => Within::New,
@@ -383,10 +490,9 @@ impl<R: BufRead> Waits<R> {
         let sleeps = wait.state != 0;
         let (open, before) = (has(flag::OPEN), has(flag::BEGAN_BEFORE));
         let in_user = within == Within::Call || within == Within::User;
-        let thread = self.threads.get(&wait.tid).cloned().unwrap_or_default();
         let stack = self.kernel_stack(wait);
         let user_stack = match in_user && sleeps {
-            true => thread.pid.and_then(|pid| self.stack_of_place(pid, wait)),
+            true => pid.and_then(|pid| self.stack_of_place(pid, wait)),
             false => None,
         };
         wait::Wait {
@@ -400,7 +506,7 @@ impl<R: BufRead> Waits<R> {
             preempted: Some(has(flag::PREEMPTED)),
             throttled: (!sleeps).then_some(has(flag::THROTTLED)),
             for_io: sleeps.then_some(has(flag::FOR_IO)),
-            priority: thread.priority,
+            priority,
             within: Some(within),
             call,
             instruction_pointer: in_user.then_some(wait.ip),
@@ -441,15 +547,16 @@ impl<R: BufRead> Waits<R> {
     fn stack_of_place(&mut self, pid: u32, wait: &stopgap_capture::Wait) -> Option<wait::Stack> {
         let like = (pid, wait.ip, wait.call);
         if let Some(own) = self.user.get(&(pid, wait.ip, wait.sp)) {
-            if self.user_like.len() < MOST || self.user_like.contains_key(&like) {
-                let frames = Text::clone(&own.frames);
-                self.user_like.insert(
-                    like,
-                    wait::Stack {
-                        frames,
-                        of_a_like_wait: true,
-                    },
-                );
+            let room = self.user_like.len() < MOST;
+            let stack = || wait::Stack {
+                frames: Text::clone(&own.frames),
+                of_a_like_wait: true,
+            };
+            match self.user_like.get_mut(&like) {
+                Some(last) if std::ptr::eq(&raw const *last.frames, &raw const *own.frames) => {}
+                Some(last) => *last = stack(),
+                None if room => drop(self.user_like.insert(like, stack())),
+                None => {}
             }
             return Some(own.clone());
         }
@@ -567,11 +674,23 @@ impl<R: BufRead> Waits<R> {
     }
 }
 
-impl<R: BufRead> Source for Waits<R> {
+impl<R: Read> Source for Waits<R> {
+    fn reach(&mut self, time: u64) {
+        self.until = time;
+        self.complete.set(time == u64::MAX);
+        self.grown = true;
+    }
+
     fn next_event(&mut self) -> Result<Option<Event>> {
+        if std::mem::take(&mut self.grown) {
+            self.refill()?;
+        }
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(Some(event));
+            }
+            if self.heads.first_time().is_none_or(|time| time > self.until) {
+                return Ok(None);
             }
             let Some((ring, record)) = self.heads.pop() else {
                 return Ok(None);
@@ -650,14 +769,5 @@ fn state(bits: u32) -> State {
         _ if bits & NOLOAD != 0 && bits & 2 != 0 => State::Idle,
         _ if bits & 1 != 0 => State::Sleeping,
         _ => State::Blocked,
-    }
-}
-
-/// Fills `buffer`; `false` at the end of the file, also within it.
-fn read_whole(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
-    match source.read_exact(buffer) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-        Err(error) => Err(error),
     }
 }

@@ -49,6 +49,52 @@ fn events_of(spool: &Spool) -> (Vec<Event>, Metadata) {
     (events, trace.metadata())
 }
 
+/// A trace file that is made while its command runs has what the one has that is made afterwards.
+#[test]
+fn a_trace_that_is_written_meanwhile_is_the_one_that_is_written_afterwards() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let by = By::Waits(Options::default());
+    let path = folder.path().join("spool");
+    let prepared = Recording::prepare(&Linux, &path, "sh".into(), None, &by);
+    let Some(mut recording) = or_skip(prepared) else {
+        return;
+    };
+    let held = Held::start(&["sh", "-c", PROCESSES].map(std::ffi::OsString::from)).unwrap();
+    recording.start(held.pid()).unwrap();
+    assert!(recording.may_be_followed());
+    let child = held.release().unwrap();
+    let spool = Spool::open(&path).unwrap();
+    assert!(spool.may_be_followed());
+    let mut following = spool.follow(&Symbols::default(), Vec::new()).unwrap();
+    let (mut marks, begin, mut ended) = (0, Linux.now(), None);
+    // On, until some of it is older than the watermark.
+    while ended.is_none() || Linux.now() < begin + Nanos::millis(500) {
+        ended = ended.or_else(|| child.ended().unwrap());
+        recording.pump(child.watched(), Nanos::millis(5)).unwrap();
+        marks += 1;
+        following.reach(recording.drained(), || Ok(())).unwrap();
+    }
+    assert!(marks > 10);
+    let early = following.written();
+    let spool = recording.stop(End::default()).unwrap();
+    let written = following.finish(|| Ok(())).unwrap();
+    let all: u64 = written.counts.values().sum();
+    assert!(0 < early && early < all, "{early} of {all} while it ran");
+    let (expected, metadata) = events_of(&spool);
+    assert_eq!(written.metadata, metadata);
+    let file = folder.path().join("trace");
+    fs::write(&file, written.out).unwrap();
+    let reader = stopgap_trace::file::Reader::new(fs::File::open(&file).unwrap()).unwrap();
+    let events: Vec<Event> = reader.map(Result::unwrap).collect();
+    assert_eq!(events.len(), expected.len());
+    let differ = events
+        .iter()
+        .zip(&expected)
+        .find(|(own, other)| own != other);
+    assert_eq!(differ, None);
+}
+
 /// A shell that starts processes and waits for them.
 const PROCESSES: &str = "for i in 1 2 3 4 5 6 7 8; do sleep 0.01; done; echo x | cat >/dev/null";
 
