@@ -97,7 +97,7 @@ columns! {
     LeftNs "left_ns" U64 "ns" "when the thread left its CPU; where `began_before` is true, the first moment at which it may have been off one";
     BeganBefore "began_before" Bool "" "whether its leaving was not seen: it was before the recording began, or that switch was lost; null is false";
     WokenNs "woken_ns" U64 "ns" "when the thread was made runnable; null where that was not seen, or it was runnable all the time";
-    Open "open" Bool "" "whether it was not seen when the thread ran again: `time_ns` is the end of the recording, or, where that switch was lost, when the thread was seen; null is false";
+    Open "open" Bool "" "whether its end was not seen: `time_ns` is the end of the recording, or, of a wait whose last switch was lost, when the thread was seen; null is false";
     LeftCpu "left_cpu" U32 "" "CPU that the thread left; `cpu` is that on which it ran again";
     State "state" Text "" "state in which a thread leaves its CPU, in the kernel's letters: `R` runnable, `S` asleep, `D` asleep and no signal wakes it, `I` an idle kernel thread, `T` stopped, `t` stopped by a tracer, `P` parked, `X` ended";
     Preempted "preempted" Bool "" "whether it was pre-empted: it could have run on";
@@ -171,7 +171,7 @@ columns! {
     UserStackOfLikeWait "user_stack_of_like_wait" Bool "" "whether `user_stack` was taken of an earlier wait; null is false";
     Name "name" Text "" "name of a counter or a mark; of a span the work item's function, the softirq's name, the interrupt's handler or number";
     Value "value" I64 "" "the counter's value";
-    What "what" Text "" "what it was, with the kernel's events at its ends: `direct-reclaim` (`mm_vmscan_direct_reclaim_begin`, `_end`), `memcg-reclaim` (`mm_vmscan_memcg_reclaim_begin`, `_end`), `throttled` (`mm_vmscan_throttled`), `shrinker` (`mm_shrink_slab_start`, `_end`), `compaction` (`mm_compaction_begin`, `_end`), `lock` (`contention_begin`, `_end`), `mmap-lock` (`mmap_lock_start_locking`, `mmap_lock_acquire_returned`), `fence` (`dma_fence_wait_start`, `_end`), `page-fault` (`page_fault_user`, `page_fault_kernel`), `page-lock` (`folio_wait_bit()`), `writeback` (`folio_wait_writeback()`), `block` (`block_rq_insert` or `block_rq_issue`, `block_rq_complete`), `softirq` (`softirq_entry`, `_exit`), `interrupt` (`irq_handler_entry`, `_exit`), `work` (`workqueue_execute_start`, `_end`)";
+    What "what" Text "" "what it was, with the kernel's events at its ends: `direct-reclaim` (`mm_vmscan_direct_reclaim_begin`, `_end`), `memcg-reclaim` (`mm_vmscan_memcg_reclaim_begin`, `_end`), `kswapd` (`mm_vmscan_kswapd_wake`, `mm_vmscan_kswapd_sleep`), `throttled` (`mm_vmscan_throttled`), `shrinker` (`mm_shrink_slab_start`, `_end`), `compaction` (`mm_compaction_begin`, `_end`), `lock` (`contention_begin`, `_end`), `mmap-lock` (`mmap_lock_start_locking`, `mmap_lock_acquire_returned`), `fence` (`dma_fence_wait_start`, `_end`), `page-fault` (`page_fault_user`, `page_fault_kernel`), `page-lock` (`folio_wait_bit()`), `writeback` (`folio_wait_writeback()`), `block` (`block_rq_insert` or `block_rq_issue`, `block_rq_complete`), `softirq` (`softirq_entry`, `_exit`), `interrupt` (`irq_handler_entry`, `_exit`), `work` (`workqueue_execute_start`, `_end`)";
     BeginNs "begin_ns" U64 "ns" "when the span began; of a block request when it came into the device's queue, or where that has none, was issued";
     IssuedNs "issued_ns" U64 "ns" "when the block request was issued to the device";
     HolderTid "holder_tid" U32 "" "thread that held the lock when the wait for it began";

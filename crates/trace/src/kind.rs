@@ -305,6 +305,16 @@ kinds! {
         /// Was it held for writing?
         write: Option<bool> = Write;
     }
+    BlockInsert "block-insert" "A request comes into the queue of a block device (`block_rq_insert`)." {
+        /// Which device.
+        device: Text = Device;
+        /// From where.
+        sector: u64 = Sector;
+        /// How much.
+        length: Option<Bytes> = LengthBytes;
+        /// What.
+        operation: Option<Text> = Operation;
+    }
     BlockIssue "block-issue" "A request goes to a block device (`block_rq_issue`)." {
         /// Which device.
         device: Text = Device;

@@ -13,6 +13,8 @@ pub struct Span {
     pub what: Activity,
     /// When it began; of a block request when it came into the device's queue, or where it has none, was issued.
     pub begin: Nanos,
+    /// Whether its end was not seen: it was not over when the recording ended.
+    pub open: bool,
     /// When a block request was issued to the device.
     pub issued: Option<Nanos>,
     /// The function of a work item, the name of a softirq, the handler or the number of an interrupt.
@@ -21,8 +23,12 @@ pub struct Span {
     pub order: Option<u32>,
     /// Flags of that allocation.
     pub gfp: Option<Text>,
+    /// The memory node that is reclaimed or compacted.
+    pub node: Option<u32>,
     /// Whether compaction may wait.
     pub synchronous: Option<bool>,
+    /// Pages looked at; a shrinker's objects.
+    pub scanned: Option<u64>,
     /// Pages freed; a shrinker's objects.
     pub reclaimed: Option<u64>,
     /// How compaction ended.
@@ -66,6 +72,8 @@ pub enum Activity {
     DirectReclaim,
     /// The thread freed memory of its cgroup, which is full: `mm_vmscan_memcg_reclaim_begin`, `_end`.
     MemcgReclaim,
+    /// The kernel's own thread freed memory for all: `mm_vmscan_kswapd_wake`, `mm_vmscan_kswapd_sleep`.
+    Kswapd,
     /// The thread had to wait until others had freed memory: `mm_vmscan_throttled`, which comes at the end.
     Throttled,
     /// A shrinker ran: `mm_shrink_slab_start`, `_end`.
@@ -98,6 +106,7 @@ words!(
     Activity, "activity",
     DirectReclaim "direct-reclaim",
     MemcgReclaim "memcg-reclaim",
+    Kswapd "kswapd",
     Throttled "throttled",
     Shrinker "shrinker",
     Compaction "compaction",
@@ -258,7 +267,9 @@ row! {
         name = Name;
         order = Order;
         gfp = Gfp;
+        node = Node;
         synchronous = Synchronous;
+        scanned = Scanned;
         reclaimed = Reclaimed;
         status = Status;
         reason = Reason;
@@ -277,14 +288,20 @@ row! {
         operation = Operation;
         result = Result;
     }
-    own {}
-    put |_span, to| {};
+    own { Open }
+    put |span, to| {
+        span.open.put_cells(&[Column::Open], to);
+    };
     read |span, from| {
         let time = Cell::from_cells(&[Column::TimeNs], from)?;
         let (begin, issued) = ((Column::BeginNs, Some(span.begin)), (Column::IssuedNs, span.issued));
         in_order(&[begin, issued, (Column::TimeNs, Some(time))])?;
-        Ok(span)
+        Ok(Span {
+            open: is_set(Column::Open, from)?,
+            ..span
+        })
     };
+    rest Span::new(Activity::Block, Nanos(0));
 }
 
 impl Span {
@@ -294,11 +311,14 @@ impl Span {
         Span {
             what,
             begin,
+            open: false,
             issued: None,
             name: None,
             order: None,
             gfp: None,
+            node: None,
             synchronous: None,
+            scanned: None,
             reclaimed: None,
             status: None,
             reason: None,

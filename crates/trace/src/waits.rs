@@ -1,12 +1,12 @@
-//! Makes waits of switches and wake-ups: what tracefs, perf and files of version 1 have.
+//! Makes waits of switches and wake-ups, and spans of the events at their ends: what tracefs, perf and files of version 1 have.
 //!
 //! ```text
 //!   switch A -> B          waking A           switch B -> A
 //!   A leaves               A is woken         A runs again: its wait goes out
 //! ```
 //!
-//! A wait goes out when its thread runs again, so waits stand in the order of time among the other events. Those pass
-//! through as they are.
+//! A wait goes out when its thread runs again, so waits stand in the order of time among the other events. [`spans`] are made
+//! on the same way. All other events pass through as they are.
 //!
 //! # Where rows are missing
 //!
@@ -20,6 +20,8 @@
 //!
 //! [`Waits::doubts`] counts the first two. A thread that comes back to the same CPU looks as if it had run where both are missing.
 
+mod spans;
+
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
@@ -27,8 +29,10 @@ use stopgap_events::units::Nanos;
 use stopgap_events::wait::{Call, Context, Stack, State, Task, Wait, Waker, Within};
 
 use super::{Event, Kind, Text};
+use spans::Spans;
 
-/// Makes [`Kind::Wait`] of [`Kind::Switch`], [`Kind::Waking`] and [`Kind::New`].
+/// Makes [`Kind::Wait`] of [`Kind::Switch`], [`Kind::Waking`] and [`Kind::New`], and [`Kind::Span`] of the kinds that
+/// begin and end one: [`Kind::ReclaimBegin`], [`Kind::LockEnd`] and their like, [`Kind::BlockIssue`].
 ///
 /// ```
 /// use std::collections::VecDeque;
@@ -61,6 +65,7 @@ use super::{Event, Kind, Text};
 pub struct Waits {
     threads: HashMap<u32, Thread>,
     cpus: HashMap<u32, Cpu>,
+    spans: Spans,
     /// When the first event was.
     begin: Option<u64>,
     now: u64,
@@ -114,8 +119,8 @@ struct Cpu {
 const MOST_THREADS: usize = 1 << 18;
 
 impl Waits {
-    /// Takes the next event and appends what comes of it to `out`: the event itself unless it is a switch, a waking or
-    /// a new thread, and waits that are over. Constant time.
+    /// Takes the next event and appends what comes of it to `out`: waits and spans that are over, and the event itself
+    /// unless it is one of those of which they are made. Constant time.
     pub fn event(&mut self, event: Event, out: &mut VecDeque<Event>) {
         self.begin.get_or_insert(event.time.0);
         self.now = self.now.max(event.time.0);
@@ -133,6 +138,7 @@ impl Waits {
             } => return self.begins(&event, *target_tid, target_comm.as_ref(), out),
             Kind::Exit { .. } => {
                 let tid = self.acts(&event, out);
+                self.spans.takes(&event, Nanos(self.now), out);
                 out.push_back(event);
                 if let Some(tid) = tid {
                     self.exits(tid, out);
@@ -146,10 +152,12 @@ impl Waits {
             }
             _ => {}
         }
-        out.push_back(event);
+        if !self.spans.takes(&event, Nanos(self.now), out) {
+            out.push_back(event);
+        }
     }
 
-    /// All events were given, and the recording ended at `end`: appends the waits that are not over.
+    /// All events were given, and the recording ended at `end`: appends the waits and spans that are not over.
     pub fn finish(mut self, end: Nanos, out: &mut VecDeque<Event>) {
         self.now = self.now.max(end.0);
         let mut tids: Vec<u32> = self.threads.keys().copied().collect();
@@ -157,6 +165,13 @@ impl Waits {
         for tid in tids {
             self.comes_back(tid, None, self.now, out);
         }
+        self.spans.finish(Nanos(self.now), out);
+    }
+
+    /// Returns how many begins and ends of spans had no partner so far.
+    #[must_use]
+    pub fn halves(&self) -> u64 {
+        self.spans.halves()
     }
 
     /// Returns how often a departure or a return of a followed thread was missing so far.
@@ -383,6 +398,7 @@ impl Waits {
     ) {
         let waker = self.waker(event, out);
         let left = Nanos(self.now);
+        self.spans.takes(event, left, out);
         let Some(thread) = self.thread(target, comm) else {
             return;
         };
@@ -615,6 +631,7 @@ fn is_of_a_running_thread(kind: &Kind) -> bool {
             | Kind::LockBegin { .. }
             | Kind::LockEnd { .. }
             | Kind::LockRelease { .. }
+            | Kind::BlockInsert { .. }
             | Kind::BlockIssue { .. }
             | Kind::BlockComplete { .. }
             | Kind::FenceWaitBegin { .. }

@@ -66,7 +66,7 @@ const MORE: &[EventName] = names! {
     "kmem": "mm_page_alloc_extfrag";
     "mmap_lock": "mmap_lock_start_locking" "mmap_lock_acquire_returned" "mmap_lock_released";
     "lock": "contention_begin" "contention_end";
-    "block": "block_rq_issue" "block_rq_complete";
+    "block": "block_rq_insert" "block_rq_issue" "block_rq_complete";
     "dma_fence": "dma_fence_wait_start" "dma_fence_wait_end";
 };
 

@@ -103,7 +103,7 @@ impl<'w> Chrome<'w> {
         let tid = MACHINE + 1 + u32::try_from(self.others.len()).unwrap_or(MACHINE - 1);
         let name = match &thread {
             Thread::Cpu(cpu) => format!("CPU {cpu}"),
-            Thread::Track(Track::Span { tid, what }) => match tid {
+            Thread::Track(Track::Span { tid, what, .. }) => match tid {
                 Some(tid) => format!("thread {tid} {what}"),
                 None => what.to_string(),
             },

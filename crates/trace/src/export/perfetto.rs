@@ -166,7 +166,7 @@ impl<'w> Perfetto<'w> {
             Track::Thread { pid: None, tid } => {
                 descriptor.name = Some(format!("{} {tid}", comm.as_deref().unwrap_or("thread")));
             }
-            Track::Span { tid, what } => {
+            Track::Span { tid, what, .. } => {
                 descriptor.name = Some(match tid {
                     Some(tid) => format!("thread {tid} {what}"),
                     None => what.to_string(),

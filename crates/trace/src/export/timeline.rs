@@ -28,6 +28,8 @@ pub(super) enum Track {
         tid: Option<u32>,
         /// Which activity.
         what: Activity,
+        /// Which of those that the thread is in at the same time, from 0.
+        lane: u32,
     },
     /// Requests that a block device has, of which none overlap.
     Device {
@@ -107,9 +109,8 @@ pub(super) trait Form {
 
 /// Draws events in a [`Form`].
 ///
-/// Events may come out of order by as much as 65,536 of them; more is an error. A slice without an
-/// end is closed where its thread ends, where what it was in ends, or with the trace; an end without
-/// a beginning is a point.
+/// Events may come out of order by as much as 65,536 of them; more is an error. A system call without an
+/// end is closed where its thread ends or calls again, or with the trace; an end without a beginning is a point.
 pub(super) struct Timeline<F> {
     form: F,
     order: InOrder,

@@ -22,8 +22,7 @@ pub(super) fn make(event: &str, text: &str, context: &mut Context) -> Option<Mad
         "sched_switch" => switch(fields, context),
         "sys_enter" => enter(fields, context),
         "sys_exit" => leave(fields, context),
-        "block_rq_issue" => request(text, true, context),
-        "block_rq_complete" => request(text, false, context),
+        "block_rq_insert" | "block_rq_issue" | "block_rq_complete" => request(event, text, context),
         _ => return named(event, fields, context),
     })
 }
@@ -192,9 +191,9 @@ fn arguments(text: &str) -> [Option<u64>; 6] {
     arguments
 }
 
-/// `8,0 WS 4096 () 2048 + 8 [kworker]`: device, letters, bytes where it is issued, the command, the first sector and
+/// `8,0 WS 4096 () 2048 + 8 [kworker]`: device, letters, bytes before it is done, the command, the first sector and
 /// how many; at its end with its result in the last brackets.
-fn request(text: &str, issued: bool, context: &mut Context) -> Made {
+fn request(event: &str, text: &str, context: &mut Context) -> Made {
     const SECTOR: u64 = 512;
     let parts = || {
         let (device, rest) = text.trim().split_once(' ')?;
@@ -209,11 +208,20 @@ fn request(text: &str, issued: bool, context: &mut Context) -> Made {
         parts().ok_or("not 'major,minor letters [bytes] (command) sector + count ...'")?;
     let device = context.tasks.keep(&device.replace(',', ":"));
     let operation = Some(context.tasks.keep(letters));
-    if issued {
+    let length = bytes.parse().ok().map(Bytes);
+    if event == "block_rq_insert" {
+        return Ok(Some(Kind::BlockInsert {
+            device,
+            sector,
+            length,
+            operation,
+        }));
+    }
+    if event == "block_rq_issue" {
         return Ok(Some(Kind::BlockIssue {
             device,
             sector,
-            length: bytes.parse().ok().map(Bytes),
+            length,
             operation,
         }));
     }

@@ -384,6 +384,14 @@ fn threads_wait_for_locks_disks_and_fences() {
         operation: Some("WS".into()),
     };
     assert_eq!(issue, expected);
+    let insert = kind("block_rq_insert: 8,16 WS 4096 (a b) 2048 + 8 none,0,0 [kworker/0:1]");
+    let expected = Kind::BlockInsert {
+        device: "8:16".into(),
+        sector: 2_048,
+        length: Some(Bytes(4_096)),
+        operation: Some("WS".into()),
+    };
+    assert_eq!(insert, expected);
     let done = kind("block_rq_complete: 8,16 WS () 2048 + 8 none,0,0 [-5]");
     let expected = Kind::BlockComplete {
         device: "8:16".into(),

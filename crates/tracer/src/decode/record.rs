@@ -60,6 +60,12 @@ pub(super) const OWN_EVENTS: &[OwnEvent] = &[
     ("sys_enter", &["id"], &["args"], enter),
     ("sys_exit", &["id"], &["ret"], leave),
     (
+        "block_rq_insert",
+        &["dev", "sector"],
+        &["bytes", "rwbs"],
+        insert,
+    ),
+    (
         "block_rq_issue",
         &["dev", "sector"],
         &["bytes", "rwbs"],
@@ -213,6 +219,15 @@ fn leave(record: &Record<'_>, tasks: &mut Tasks) -> Made {
         number,
         name: record.syscall(number, tasks),
         result: record.i64("ret"),
+    }))
+}
+
+fn insert(record: &Record<'_>, tasks: &mut Tasks) -> Made {
+    Ok(Some(Kind::BlockInsert {
+        device: record.device(tasks).ok_or("dev")?,
+        sector: record.u64("sector").ok_or("sector")?,
+        length: record.u64("bytes").map(Bytes),
+        operation: record.kept("rwbs", tasks),
     }))
 }
 

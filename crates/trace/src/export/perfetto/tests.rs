@@ -113,7 +113,6 @@ fn the_story() {
         slices,
         [
             ("mmap", 5, 30),
-            ("direct reclaim", 10, 30),
             ("mmap", 11, 40),
             ("compaction", 15, 25),
             ("throttled", 15, 22),
@@ -185,11 +184,14 @@ fn any_mixture() {
         let is_one = |event: &&Event| matches!(&event.kind, Kind::Span(span) if span.what == what);
         events.iter().filter(is_one).count()
     };
-    let compactions = of_kind("compaction-begin") + spans(Activity::Compaction);
-    assert_eq!(begun("compaction"), compactions);
-    assert_eq!(begun("wait for lock"), of_kind("lock-begin"));
-    let requests = of_kind("block-issue") + spans(Activity::Block);
-    assert_eq!(begun("block"), requests);
+    for what in [
+        Activity::Compaction,
+        Activity::Lock,
+        Activity::Fence,
+        Activity::Block,
+    ] {
+        assert_eq!(begun(what.word()), spans(what), "{what}");
+    }
     let calls = of_kind("syscall-enter") + spans(Activity::MmapLock);
     assert_eq!(begun("mmap") + begun("syscall "), calls);
     let samples = |packet: &&TracePacket| matches!(packet.data, Some(Data::PerfSample(_)));
