@@ -34,6 +34,7 @@ static long (*read_user)(void *to, u32 bytes, const void *from) = (void *)112;
 static long (*read_kernel)(void *to, u32 bytes, const void *from) = (void *)113;
 static long (*read_kernel_text)(void *to, u32 bytes, const void *from) = (void *)115;
 static long (*seq_write)(struct seq_file *file, const void *data, u32 bytes) = (void *)127;
+static long (*ring_output)(void *ring, void *data, u64 bytes, u64 flags) = (void *)130;
 static void *(*ring_reserve)(void *ring, u64 bytes, u64 flags) = (void *)131;
 static void (*ring_submit)(void *data, u64 flags) = (void *)132;
 static long (*get_task_stack)(struct task_struct *task, void *buffer, u32 bytes, u64 flags) = (void *)141;

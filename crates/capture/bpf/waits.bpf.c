@@ -4,7 +4,7 @@
 // structures below have only the fields that are read, and the loader finds them by name in the running kernel (CO-RE).
 //
 // A thread is followed if it has task storage, which is tested before anything else is done: its `level` says how much of it
-// is kept. Records go to a ring buffer per CPU without waking the reader.
+// is kept. Records go to a ring buffer per CPU without waking the reader; waits in batches.
 #include "bpf.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -163,7 +163,7 @@ const volatile u64 interrupt_ns = 1000000; // shorter softirqs, interrupts and w
 
 // Records. The reader's description of them is `src/record.rs`, byte for byte.
 
-enum kind { WAIT = 1, WAIT_STACK, USER, SPAN, TASK, EXEC, BLOCK, SIGNAL, ENTER, LEAVE };
+enum kind { WAIT = 1, WAIT_STACK, USER, SPAN, TASK, EXEC, BLOCK, SIGNAL, ENTER, LEAVE, BATCH };
 enum { FRAMES = 32, RAW = 8192, PAGE = 4096 };
 enum wait_flags { PREEMPTED = 1, THROTTLED = 2, IOWAIT = 4, BEFORE = 8, OPEN = 16, NEW = 32, KTHREAD = 64, COMPAT_CALL = 128 };
 
@@ -182,6 +182,15 @@ struct wait {
 	s32 waker_call;
 	u32 depth;
 	u64 waker_argument;
+};
+// Waits on their way into the ring. Its lock and its cold memory cost more than the rest of a wait: 32 waits share them.
+enum { BATCH_OF = 32 };
+struct batch {
+	u8 kind, pad;
+	u16 cpu;
+	u32 count;
+	u64 number; // of the batch on its CPU: the reader takes waits from here, too, and then knows them in the ring
+	struct wait waits[BATCH_OF];
 };
 struct wait_stack {
 	struct wait wait;
@@ -337,22 +346,44 @@ INLINE u64 *counter(u32 which)
 	return map_lookup(&numbers, &which);
 }
 
-INLINE void lose(void)
+INLINE void lose(u64 records)
 {
 	u64 *lost = counter(LOST);
 	if (lost)
-		*lost += 1;
+		*lost += records;
+}
+
+INLINE void *ring_of_cpu(void)
+{
+	u32 which = this_cpu() & ring_mask;
+	return map_lookup(&rings, &which);
 }
 
 // Space in the ring of this CPU; a full ring counts as one record lost.
 INLINE void *reserve(u64 bytes)
 {
-	u32 which = this_cpu() & ring_mask;
-	void *ring = map_lookup(&rings, &which);
+	void *ring = ring_of_cpu();
 	void *space = ring ? ring_reserve(ring, bytes, 0) : 0;
 	if (!space)
-		lose();
+		lose(1);
 	return space;
+}
+
+// Only `on_switch` uses the batch of its CPU, and nothing interrupts it there.
+MAP(batches, PERCPU_ARRAY) number(max_entries, 1); of_type(key, u32); of_type(value, struct batch); } batches SEC(".maps");
+
+INLINE void flush(struct batch *batch)
+{
+	u32 count = batch->count;
+	if (!count || count > BATCH_OF)
+		return;
+	batch->kind = BATCH;
+	batch->cpu = this_cpu();
+	void *ring = ring_of_cpu();
+	if (!ring || ring_output(ring, batch, __builtin_offsetof(struct batch, waits) + count * sizeof(struct wait), NO_WAKEUP))
+		lose(count);
+	batch->number += 1;
+	batch->count = 0;
 }
 
 // The lookup is cheaper for the many threads that have no storage at all.
@@ -564,8 +595,12 @@ INLINE void arrives(struct task_struct *task, struct task_struct *previous, u64 
 	struct thread *thread = thread_of(task);
 	if (!thread || !thread->left)
 		return;
-	u32 depth = depth_of(task);
+	u32 depth = depth_of(task), zero = 0;
+	struct batch *batch = map_lookup(&batches, &zero);
+	if (!batch)
+		return;
 	if (kernel_stacks && thread->level >= WHOLE && thread->state && wants_stack(thread, depth, now)) {
+		flush(batch);
 		struct wait_stack *wait = reserve(sizeof *wait);
 		if (wait) {
 			fill(&wait->wait, thread, task->pid, previous->pid, now, depth);
@@ -576,11 +611,11 @@ INLINE void arrives(struct task_struct *task, struct task_struct *previous, u64 
 			ring_submit(wait, NO_WAKEUP);
 		}
 	} else {
-		struct wait *wait = reserve(sizeof *wait);
-		if (wait) {
-			fill(wait, thread, task->pid, previous->pid, now, depth);
-			ring_submit(wait, NO_WAKEUP);
-		}
+		u32 count = batch->count;
+		fill(&batch->waits[count & (BATCH_OF - 1)], thread, task->pid, previous->pid, now, depth);
+		batch->count = count + 1;
+		if (count + 1 >= BATCH_OF)
+			flush(batch);
 	}
 	thread->left = 0;
 }
@@ -678,7 +713,7 @@ SEC("tp_btf/task_newtask") int on_new(u64 *ctx)
 		return 0;
 	struct thread *thread = task_storage(&threads, task, 0, CREATE);
 	if (!thread) {
-		lose();
+		lose(1);
 		return 0;
 	}
 	u64 now = clock_ns();
@@ -1009,7 +1044,7 @@ INLINE void block_begins(u64 at, bool issued)
 	if (disk)
 		new.device = disk->major << 20 | disk->first_minor;
 	if (map_update(&requests, &at, &new, 0))
-		lose();
+		lose(1);
 }
 
 SEC("tp_btf/block_rq_insert") int on_block_rq_insert(u64 *ctx)

@@ -5,10 +5,11 @@ use aya::maps::{Array, ArrayOfMaps, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, Iter};
 use aya::{Btf, Ebpf, EbpfLoader};
 
+use crate::batch::{Batch, Taken};
 use crate::error::innermost;
 use crate::part::{ALWAYS, Part};
-use crate::record::{Task, Wait};
-use crate::{Error, btf};
+use crate::record::{self, Task, Wait};
+use crate::{Error, batch, btf};
 
 /// Built from `bpf/waits.bpf.c` by `bpf/build`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/waits.bpf.o");
@@ -99,6 +100,8 @@ pub struct Capture {
     events: Vec<&'static str>,
     /// Records of threads that were found; they come first at the next reading.
     found: VecDeque<Vec<u8>>,
+    /// By CPU.
+    taken: Vec<Taken>,
 }
 
 impl Capture {
@@ -176,6 +179,7 @@ impl Capture {
             lacks,
             events,
             found: VecDeque::new(),
+            taken: vec![Taken::default(); cpus],
         })
     }
 
@@ -201,24 +205,76 @@ impl Capture {
         Ok(count)
     }
 
-    /// Gives `each` the records that have come, each with the number of its ring; those of one ring are in order. Records of threads
-    /// that [`Capture::follow`] found come under the number [`Capture::rings`]. Takes what is there and does not wait; call it
-    /// at least every 20 ms.
+    /// Gives `each` the records that have come, each with the number of its sequence; those of a sequence are in order. The first
+    /// half of the numbers below [`Capture::rings`] are of what CPUs write beside waits, the second of their waits, and that
+    /// number itself is of threads that [`Capture::follow`] found. Takes what is there and does not wait; call it at least every 20 ms.
     pub fn read(&mut self, mut each: impl FnMut(usize, &[u8])) {
+        let open = self.open_batches();
+        let count = self.rings.len();
         for record in self.found.drain(..) {
-            each(self.rings.len(), &record);
+            each(2 * count, &record);
         }
         for (number, ring) in self.rings.iter_mut().enumerate() {
+            let waits = count + number;
             while let Some(record) = ring.next() {
-                each(number, &record);
+                match record.first() {
+                    Some(&batch::KIND) => {
+                        let taken = self.taken.get_mut(Batch::cpu(&record));
+                        if let (Some(taken), Some(batch)) = (taken, Batch::parse(&record)) {
+                            taken.whole(batch, |wait| each(waits, wait));
+                        }
+                    }
+                    Some(&(record::kind::WAIT | record::kind::WAIT_STACK)) => each(waits, &record),
+                    _ => each(number, &record),
+                }
+            }
+            // More than one CPU has a ring only where there are more than 1024.
+            let cpus = open.iter().zip(&mut self.taken).skip(number).step_by(count);
+            for (bytes, taken) in cpus {
+                if let Some(batch) = bytes.as_deref().and_then(Batch::parse) {
+                    taken.open(batch, |wait| each(waits, wait));
+                }
             }
         }
     }
 
-    /// Returns the number of rings: at least one for each CPU.
+    /// Returns the batch of each CPU. `None` where it changes too quickly: its waits are in the ring then, or come the next time.
+    fn open_batches(&mut self) -> Vec<Option<Vec<u8>>> {
+        /// Readings of a batch; the kernel copies it in some microseconds, and filling it takes some more.
+        const READINGS: usize = 3;
+        let Ok(batches) = map(&mut self.ebpf, "batches")
+            .and_then(|map| PerCpuArray::try_from(map).map_err(|_| lacks_map()))
+        else {
+            return Vec::new();
+        };
+        let batches: PerCpuArray<&mut MapData, [u8; batch::BYTES]> = batches;
+        let read = || batches.get(&0, 0).ok();
+        let Some(mut before) = read() else {
+            return Vec::new();
+        };
+        let mut found = vec![None; before.len()];
+        for _ in 1..READINGS {
+            let Some(after) = read() else { break };
+            for (cpu, found) in found.iter_mut().enumerate() {
+                // What is between its begin and its count does not change until it is another batch.
+                let number = |bytes: &[u8]| Batch::parse(bytes).map(|batch| batch.number);
+                if found.is_none() && number(&before[cpu]) == number(&after[cpu]) {
+                    *found = Some(before[cpu].to_vec());
+                }
+            }
+            if found.iter().all(Option::is_some) {
+                break;
+            }
+            before = after;
+        }
+        found
+    }
+
+    /// Returns the number of sequences that [`Capture::read`] tells apart beside that of threads that were found: two for each ring, of
+    /// which each CPU has one.
     #[must_use]
     pub fn rings(&self) -> usize {
-        self.rings.len()
+        2 * self.rings.len()
     }
 
     /// Ends the capture: writes down the waits that are open and the counts of all threads, detaches the programs, and gives `each`

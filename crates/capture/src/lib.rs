@@ -31,6 +31,7 @@
 //! All that a captured program can influence (names, arguments, its stack) is data: it changes no length and no address that
 //! the reader believes.
 
+mod batch;
 mod btf;
 mod capture;
 mod error;

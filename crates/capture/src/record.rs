@@ -355,7 +355,14 @@ pub struct Malformed {
 const FRAMES: usize = 32;
 /// Most bytes of a user stack.
 const RAW: usize = 8192;
-const WAIT: usize = 112;
+/// Bytes of a wait without a stack.
+pub(crate) const WAIT: usize = 112;
+
+/// Kinds of records that the reader tells apart before it parses them.
+pub(crate) mod kind {
+    pub(crate) const WAIT: u8 = 1;
+    pub(crate) const WAIT_STACK: u8 = 2;
+}
 
 impl Task {
     /// Bytes of a record.

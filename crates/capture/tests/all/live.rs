@@ -211,6 +211,35 @@ fn a_timer_wakes_in_an_interrupt_and_an_open_wait_is_written_down() {
     drop(sleeper);
 }
 
+#[test]
+fn a_wait_comes_at_the_next_reading_and_once() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(mut capture) = start() else { return };
+    let mut records: Vec<(usize, Record)> = Vec::new();
+    for round in 1..=100 {
+        let tid = thread::spawn(|| {
+            thread::sleep(Duration::from_micros(50));
+            own_tid()
+        });
+        let tid = tid.join().unwrap();
+        capture.read(|number, bytes| records.push((number, Record::parse(bytes).unwrap())));
+        let slept = records.iter().any(|(_, record)| {
+            matches!(record, Record::Wait(wait) if wait.tid == tid && wait.state & 1 != 0)
+        });
+        assert!(slept, "the sleep of round {round}");
+    }
+    let lost = capture.stop(|number, bytes| records.push((number, Record::parse(bytes).unwrap())));
+    assert_eq!(lost.unwrap(), 0);
+    let mut last: HashMap<usize, u64> = HashMap::new();
+    let mut seen = std::collections::HashSet::new();
+    for (number, record) in &records {
+        let Record::Wait(wait) = record else { continue };
+        let before = last.insert(*number, wait.ran).unwrap_or(0);
+        assert!(before <= wait.ran, "waits of a sequence are in order");
+        assert!(seen.insert((wait.tid, wait.left)), "twice: {wait:?}");
+    }
+}
+
 /// Programs of ours that the kernel has, of any process.
 fn loaded() -> usize {
     let programs = aya::programs::loaded_programs().filter_map(Result::ok);

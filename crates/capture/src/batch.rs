@@ -1,0 +1,115 @@
+//! Waits on their way from a CPU's batch into its ring. A batch goes into the ring when it is full; until then its waits are taken from
+//! the batch itself, so that none comes late, and passed over when the ring has them.
+
+use crate::record::WAIT;
+
+/// Waits of a batch, as `BATCH_OF` of `bpf/waits.bpf.c`.
+const MOST: usize = 32;
+/// Bytes before the waits: kind, CPU, how many, number.
+const HEAD: usize = 16;
+/// Bytes of a batch.
+pub(crate) const BYTES: usize = HEAD + MOST * WAIT;
+/// Its kind of record.
+pub(crate) const KIND: u8 = 11;
+
+/// The number of a CPU's batch that is filled, and how many of its waits have been taken.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Taken {
+    number: u64,
+    waits: usize,
+}
+
+/// A batch as it is in the kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct Batch<'a> {
+    pub(crate) number: u64,
+    waits: &'a [u8],
+}
+
+impl<'a> Batch<'a> {
+    /// `None` where the bytes are no batch.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Batch<'a>> {
+        let count = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?) as usize;
+        let number = u64::from_le_bytes(bytes.get(8..HEAD)?.try_into().ok()?);
+        let waits = bytes.get(HEAD..HEAD.checked_add(count.min(MOST) * WAIT)?)?;
+        Some(Batch { number, waits })
+    }
+
+    /// Returns the CPU whose batch a record in a ring is.
+    pub(crate) fn cpu(bytes: &[u8]) -> usize {
+        let cpu = bytes.get(2..4).and_then(|cpu| cpu.try_into().ok());
+        usize::from(u16::from_le_bytes(cpu.unwrap_or_default()))
+    }
+}
+
+impl Taken {
+    /// Gives `each` the waits of a batch that came through the ring but for those that it has had.
+    pub(crate) fn whole(&mut self, batch: Batch<'_>, each: impl FnMut(&[u8])) {
+        self.open(batch, each);
+        *self = Taken {
+            number: batch.number + 1,
+            waits: 0,
+        };
+    }
+
+    /// Gives `each` the waits of a batch that is being filled but for those that it has had.
+    pub(crate) fn open(&mut self, batch: Batch<'_>, each: impl FnMut(&[u8])) {
+        if batch.number < self.number {
+            return; // it has come through the ring meanwhile
+        }
+        let had = match batch.number == self.number {
+            true => self.waits,
+            false => 0,
+        };
+        batch.waits.chunks_exact(WAIT).skip(had).for_each(each);
+        *self = Taken {
+            number: batch.number,
+            waits: had.max(batch.waits.len() / WAIT),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A batch whose waits are told apart by their first byte.
+    fn batch(number: u64, waits: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![KIND, 0, 3, 0];
+        bytes.extend(u32::try_from(waits.len()).unwrap().to_le_bytes());
+        bytes.extend(number.to_le_bytes());
+        for &wait in waits {
+            bytes.extend([wait; WAIT]);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_wait_comes_once_whether_the_batch_or_the_ring_has_it_first() {
+        let mut taken = Taken::default();
+        let mut came = Vec::new();
+        let mut each = |wait: &[u8]| came.push(wait[0]);
+        taken.open(Batch::parse(&batch(0, &[1, 2])).unwrap(), &mut each);
+        taken.open(Batch::parse(&batch(0, &[1, 2, 3])).unwrap(), &mut each);
+        taken.whole(Batch::parse(&batch(0, &[1, 2, 3, 4])).unwrap(), &mut each);
+        // Read before the ring was, it says nothing new.
+        taken.open(Batch::parse(&batch(0, &[1, 2, 3])).unwrap(), &mut each);
+        taken.open(Batch::parse(&batch(1, &[5])).unwrap(), &mut each);
+        // The ring had no room for 1 and 2.
+        taken.open(Batch::parse(&batch(3, &[6])).unwrap(), &mut each);
+        taken.whole(Batch::parse(&batch(3, &[6, 7])).unwrap(), &mut each);
+        assert_eq!(came, [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(Batch::cpu(&batch(0, &[])), 3);
+    }
+
+    #[test]
+    fn bytes_that_are_no_batch_have_no_waits() {
+        let whole = batch(0, &[1, 2]);
+        for length in 0..whole.len() {
+            assert!(Batch::parse(&whole[..length]).is_none(), "{length}");
+        }
+        let mut many = batch(0, &[1; MOST]);
+        many[4..8].fill(0xff);
+        assert_eq!(Batch::parse(&many).unwrap().waits.len(), MOST * WAIT);
+    }
+}
