@@ -185,6 +185,10 @@ pub(crate) struct Export {
     /// written; the input is never.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
+    /// Hash names with a salt that stays in this user's state directory: host, command lines, labels, paths, cgroups, processes,
+    /// threads, marks, functions of programs. Numbers, times, system calls and the kernel's functions are left.
+    #[arg(long)]
+    pub(crate) anonymous: bool,
     /// For a workload: how many mappings, as 40k [default: the workload's].
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) n: Option<u64>,

@@ -1,5 +1,7 @@
 //! `stopgap export`: a trace or a built-in workload, in another form.
 
+mod salt;
+
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -10,12 +12,14 @@ use stopgap_events::words;
 use stopgap_events::workload::Workload;
 use stopgap_kernel::signals;
 use stopgap_trace::export::{self, Export, ExportError};
-use stopgap_trace::{Clock, Event, Input, Metadata, SCHEMA, file, lines};
+use stopgap_trace::{Anonymous, Clock, Event, Input, Metadata, SCHEMA, file, lines};
+use stopgap_tracer::counters;
 
 use crate::args;
 use crate::failure::{DONE, Failure};
 use crate::input_file;
 use crate::output;
+use crate::session::tell;
 use crate::whole_file::WholeFile;
 
 /// In what form.
@@ -54,6 +58,10 @@ impl Form {
     }
 }
 
+/// What an anonymous export has and has not.
+const LEFT: &str = "anonymous: left are numbers, times, addresses, system calls, words and functions of the kernel, its version, \
+                    CPU model and memory; hashed is every other word. The salt stays in the state directory of this user";
+
 /// Events between two looks at whether to stop.
 const STRIDE: u64 = 4_096;
 
@@ -61,6 +69,9 @@ pub(crate) fn run(args: &args::Export) -> Result<ExitCode, Failure> {
     signals::install();
     let workload = args.input.to_str().and_then(|word| word.parse().ok());
     match workload {
+        Some(_) if args.anonymous => Err(Failure::error(
+            "--anonymous is for traces: a built-in workload has no names",
+        )),
         Some(workload) => of_workload(workload, args),
         None => of_file(args),
     }
@@ -125,12 +136,23 @@ fn of_file(args: &args::Export) -> Result<ExitCode, Failure> {
     })?;
     let same = file.file().try_clone().map_err(|error| wrong(&error))?;
     let input = Input::new(file).map_err(|error| wrong(&error))?;
-    let metadata = input.metadata().clone();
+    let mut metadata = input.metadata().clone();
+    let mut anonymous = match args.anonymous {
+        true => Some(Anonymous::new(salt::get()?, &counters::NAMES)),
+        false => None,
+    };
+    if let Some(anonymous) = &anonymous {
+        metadata = anonymous.metadata(&metadata);
+    }
     let input = match args.to.needs_times() {
         true => input,
         false => input.as_recorded(),
     };
     let events = input.map(|event| {
+        let event = event.and_then(|event| match &mut anonymous {
+            Some(anonymous) => anonymous.event(&event),
+            None => Ok(event),
+        });
         event.map_err(|error| match signals::interrupted() {
             true => Failure::error("interrupted"),
             false => wrong(&error),
@@ -169,6 +191,9 @@ fn write(
             Ok(_) => Ok(()),
         };
         output::written_out(written)?;
+        if args.anonymous {
+            tell(LEFT);
+        }
         return Ok(ExitCode::from(DONE));
     }
     let name = args.output.display().to_string();
@@ -187,6 +212,9 @@ fn write(
         Form::Trace | Form::Jsonl => format!("{name}: {written} events, schema {SCHEMA}"),
         form => format!("{name}: {written} events as {form}"),
     })?;
+    if args.anonymous {
+        output::print(LEFT)?;
+    }
     Ok(ExitCode::from(DONE))
 }
 

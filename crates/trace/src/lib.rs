@@ -14,11 +14,13 @@
 //! * [`text`]: what `perf script`, `trace-cmd report` and the kernel print.
 //! * [`Waits`]: waits made of switches and wake-ups.
 //! * [`Input`]: any of them, whichever it is.
+//! * [`Anonymous`]: a trace without names, to be given away.
 //! * [`export`]: the forms of other tools, to look at.
 //!
 //! Readers take nothing on trust: what is wrong is an [`Error`] with its row or line and a reason.
 
 mod address_space;
+mod anonymous;
 mod cell;
 mod check;
 mod column;
@@ -37,13 +39,14 @@ pub mod text;
 mod waits;
 
 pub use address_space::{AddressSpace, AddressSpaces, HEAP_END, Holes};
+pub use anonymous::Anonymous;
 pub use cell::Text;
 pub use check::Check;
 pub use column::{Column, ColumnType};
 pub use error::{Error, Place};
 pub use input::Input;
 pub use kind::{KINDS, Kind, Reclaimer, Stack};
-pub use metadata::{Clock, Conditions, Loss, Machine, Metadata};
+pub use metadata::{Clock, Conditions, Loss, Machine, MappedFile, Metadata};
 pub use recorded::Recorded;
 pub use row::{Activity, Moment, Span, TaskCounts};
 pub use waits::Waits;

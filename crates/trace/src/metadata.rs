@@ -55,6 +55,15 @@ pub struct Machine {
     pub hypervisor: Option<String>,
 }
 
+/// A file of a program or a library that a process with stacks had mapped.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct MappedFile {
+    /// Its path as the process saw it.
+    pub path: String,
+    /// Its build id in hexadecimal: by it, symbols of a frame `FILE+0x...` can be found later.
+    pub build_id: String,
+}
+
 /// Circumstances of a recording. `None` means unknown.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -114,6 +123,9 @@ pub struct Metadata {
     /// Labels that the user gave it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Files in whose code user stacks lie.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<MappedFile>,
     /// The circumstances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Conditions>,

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::common::{Run, has, names, pipe};
@@ -121,4 +122,89 @@ fn a_reader_that_goes_away() {
         drop(out);
         started.end().quiet();
     }
+}
+
+/// Names of a trace, each with letters that no word of a form has.
+const NAMES: [&str; 12] = [
+    "xqhost",
+    "xqboot",
+    "xqprog",
+    "xqkey",
+    "xqvalue",
+    "xqmain",
+    "xqthread",
+    "xqwaker",
+    "xqfolder",
+    "xqfunction",
+    "xqpod",
+    "xqmark",
+];
+
+const NAMED: &str = r#"{"schema":"stopgap.trace/2","clock":"monotonic","host":"xqhost","boot_id":"xqboot","source":"xqprog -c /xqfolder/conf","program":"xqprog","labels":{"xqkey":"xqvalue"},"losses":[{"what":"CPU 0","count":1}],"missing":[{"what":"stacks of xqprog","why":"/xqfolder is gone"}]}
+{"time_ns":1000,"kind":"exec","cpu":0,"pid":7,"tid":7,"comm":"xqmain","filename":"/xqfolder/xqprog"}
+{"time_ns":2000,"kind":"task","pid":7,"tid":8,"comm":"xqthread","moment":"begin","cgroup":"/xqpod/xqprog"}
+{"time_ns":5000,"kind":"wait","cpu":0,"pid":7,"tid":8,"comm":"xqthread","left_ns":3000,"woken_ns":4000,"state":"S","within":"call","syscall":7,"syscall_name":"poll","stack":"do_poll_[k];schedule_[k]","user_stack":"xqmain;xqfunction","next_tid":7,"next_comm":"xqmain","previous_tid":7,"previous_comm":"xqmain","waker_tid":9,"waker_comm":"xqwaker"}
+{"time_ns":6000,"kind":"counter","pid":7,"name":"mappings","value":3}
+{"time_ns":7000,"kind":"mark","pid":7,"tid":8,"comm":"xqthread","name":"xqmark"}
+{"time_ns":8000,"kind":"sample","cpu":0,"pid":7,"tid":8,"comm":"xqthread","stack":"xqmain;xqfunction;do_poll_[k]"}
+"#;
+
+/// No name is left in any form, nor in what a trace file is unpacked to.
+#[test]
+fn an_anonymous_export_has_no_name_in_any_form() {
+    let run = Run::new();
+    run.write("t.jsonl", NAMED);
+    let export = |input: &str, form: &str| {
+        let name = format!("a.{form}");
+        let said = exported(&run, &format!("{input} --to {form} --anonymous -o {name}"));
+        has(&said, &["anonymous: left are numbers"]);
+        let bytes = fs::read(run.path(&name)).unwrap();
+        for name in NAMES {
+            let found = bytes
+                .windows(name.len())
+                .any(|part| part == name.as_bytes());
+            assert!(!found, "{name} in {form}");
+        }
+        bytes
+    };
+    for form in ["jsonl", "csv", "chrome", "perfetto", "trace"] {
+        export("t.jsonl", form);
+    }
+    exported(&run, "a.trace --to jsonl -o unpacked.jsonl");
+    let lines = String::from_utf8(export("t.jsonl", "jsonl")).unwrap();
+    assert_eq!(run.read("unpacked.jsonl"), lines);
+    has(
+        &lines,
+        &["\"poll\"", "do_poll_[k];schedule_[k]", "mappings", "CPU 0"],
+    );
+    // The same name has the same hash, now and later, and another one with another salt.
+    let hash = |lines: &str| {
+        let (_, after) = lines.split_once("\"next_comm\":\"").unwrap();
+        let (hash, _) = after.split_once('"').unwrap();
+        hash.to_owned()
+    };
+    let own = hash(&lines);
+    assert_eq!(lines.matches(&format!("\"{own}\"")).count(), 3, "{lines}");
+    assert!(lines.contains(&format!("\"{own};n")), "{lines}");
+    let salt = run.path("stopgap/salt");
+    let mode = fs::metadata(&salt).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode, fs::read(&salt).unwrap().len()), (0o600, 32));
+    assert_eq!(
+        String::from_utf8(export("t.jsonl", "jsonl")).unwrap(),
+        lines
+    );
+    fs::remove_file(&salt).unwrap();
+    let other = String::from_utf8(export("t.jsonl", "jsonl")).unwrap();
+    assert_ne!(hash(&other), own);
+    run.write("stopgap/salt", "short");
+    refused(
+        &run,
+        "t.jsonl --to csv --anonymous -o b.csv",
+        &["stopgap/salt", "5 bytes", "remove it"],
+    );
+    refused(
+        &run,
+        "frag --to csv --anonymous -o b.csv",
+        &["has no names"],
+    );
 }
