@@ -525,6 +525,18 @@ impl Record {
         (bytes.first() == Some(&3)).then(|| (all.u32(8), all.u64(24)))
     }
 
+    /// Returns a process and the id of its cgroup in the unified hierarchy without reading the rest of a thread's record; of an exec
+    /// the process alone; `None` of another record.
+    #[must_use]
+    pub fn cgroup_of(bytes: &[u8]) -> Option<(u32, Option<u64>)> {
+        let all = Bytes(bytes);
+        match bytes.first() {
+            Some(5) => Some((all.u32(8), Some(all.u64(32)))),
+            Some(6) => Some((all.u32(8), None)),
+            _ => None,
+        }
+    }
+
     /// Returns when it was written: of what has a length, its end.
     #[must_use]
     pub fn time(&self) -> u64 {

@@ -366,6 +366,7 @@ impl Source for Rows {
         SourceReport {
             losses: Vec::new(),
             missing: self.missing.clone(),
+            files: Vec::new(),
         }
     }
 }

@@ -109,7 +109,7 @@ impl<'s> Recording<'s> {
         let mut waits = None;
         if let By::Waits(options) = by {
             refuse_namespace(system)?;
-            let opened = WaitSpool::open(&spool.folder, options)?;
+            let opened = WaitSpool::open(system, &spool.folder, options)?;
             description.metadata.missing = opened.missing();
             description.metadata.events = Some(opened.events());
             description.waits = Some(opened.description());

@@ -5,7 +5,8 @@
 //! spool.json      the description, written before the first page
 //! cpu0.raw ...    pages of each CPU, one after the other
 //! perf0.raw ..    records of perf of each CPU
-//! waits0.raw ..   records of BPF of each ring; maps.jsonl the mappings of processes whose stacks they have
+//! waits0.raw ..   records of BPF of each ring; maps.jsonl the mappings of processes whose stacks they have,
+//!                 cgroups.jsonl the paths of cgroups
 //! counters.jsonl  counters, a row a line
 //! end.json        how the capture ended and what was lost; not there after a crash
 //! ```
@@ -30,7 +31,7 @@ use crate::page::PageLayout;
 use crate::perf::{ElfNames, Records, records_of};
 use crate::symbols::Symbols;
 use crate::trace::{Pages, Source, Trace, Writing, Written};
-use crate::waits::{MAPS, Waits, waits_of};
+use crate::waits::{CGROUPS, MAPS, Waits, waits_of};
 
 /// The description's file.
 pub const DESCRIPTION: &str = "spool.json";
@@ -216,7 +217,8 @@ impl Spool {
         let perf = self.description.perf.iter().flat_map(|perf| &perf.cpus);
         files.extend(perf.map(|&cpu| records_of(cpu)));
         files.extend(self.waits().map(waits_of));
-        files.extend(self.description.waits.iter().map(|_| MAPS.to_owned()));
+        let of_waits = self.description.waits.iter();
+        files.extend(of_waits.flat_map(|_| [MAPS, CGROUPS].map(str::to_owned)));
         files.push(COUNTERS.to_owned());
         // Last of all, so that a spool without it is one that nobody needs.
         files.extend([END.to_owned(), DESCRIPTION.to_owned()]);
@@ -340,12 +342,12 @@ impl Spool {
                 .files(&rings, waits_of)?
                 .into_iter()
                 .map(|(_, file)| file);
-            let maps = self.file(MAPS).ok();
+            let lines = [MAPS, CGROUPS].map(|name| self.file(name).ok());
             let calls = description.syscalls.iter();
             let calls = calls.map(|(&number, name)| (number, Text::from(name.as_str())));
             let names = Box::new(ElfNames::new(None));
             let rings = rings.collect();
-            let waits = Waits::new(calls, symbols.clone(), names, rings, maps, complete)?;
+            let waits = Waits::new(calls, symbols.clone(), names, rings, lines, complete)?;
             sources.push(Box::new(waits));
         }
         if let Some(rows) = Rows::open(&self.folder, complete)? {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::io::Write;
 
 use stopgap_events::machine::Missing;
-use stopgap_trace::{Event, Loss, Metadata, file};
+use stopgap_trace::{Event, Loss, MappedFile, Metadata, file};
 
 use crate::description::Description;
 use crate::error::Result;
@@ -45,6 +45,8 @@ pub struct SourceReport {
     pub losses: Vec<Loss>,
     /// Data that it could not give.
     pub missing: Vec<Missing>,
+    /// Files of programs and libraries in whose code stacks lie.
+    pub files: Vec<MappedFile>,
 }
 
 /// The next item of each of several sources, which comes out in the order of time; of the same time, that of the source
@@ -256,6 +258,7 @@ impl Trace {
                 }
             }
             metadata.missing.extend(told.missing);
+            metadata.files.extend(told.files);
         }
         let lacks = self.balance.as_ref().and_then(Balance::missing);
         metadata.missing.extend(lacks);

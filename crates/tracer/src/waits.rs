@@ -5,6 +5,8 @@
 //!                                        threads' names, stacks' names on the way
 //! ```
 
+mod cgroups;
+mod jit;
 mod keyed;
 mod source;
 mod spool;
@@ -16,6 +18,7 @@ use stopgap_events::units::Bytes;
 
 use crate::perf::Mapping;
 
+pub use cgroups::CGROUPS;
 pub(crate) use source::Waits;
 pub use spool::WaitSpool;
 

@@ -205,6 +205,7 @@ impl<R: Read> Source for Records<R> {
         SourceReport {
             losses: losses.collect(),
             missing,
+            files: Vec::new(),
         }
     }
 }

@@ -52,6 +52,24 @@ impl Stacks {
         Stack::new(frames.iter().map(|frame| &**frame))
     }
 
+    /// The stack of a program, `user` innermost first; `named` names what no file holds.
+    pub(crate) fn user_stack(
+        &mut self,
+        mappings: Option<&Mappings>,
+        user: &[u64],
+        mut named: impl FnMut(u64) -> Option<Text>,
+    ) -> Stack {
+        let mut frames = Vec::with_capacity(user.len());
+        for (depth, &address) in user.iter().enumerate().rev() {
+            let at = call(address, depth);
+            let file = mappings.and_then(|mappings| mappings.find(at));
+            let made = file.is_none_or(|(file, _)| file.inode == 0 && !file.name.starts_with('['));
+            let name = if made { named(at) } else { None };
+            frames.push(name.unwrap_or_else(|| self.user(mappings, address, depth)));
+        }
+        Stack::new(frames.iter().map(|frame| &**frame))
+    }
+
     fn kernel(&mut self, address: u64, depth: usize) -> Text {
         let at = call(address, depth);
         if let Some(frame) = self.kernel.get(&at) {

@@ -195,6 +195,7 @@ impl<R: Read> Source for Pages<R> {
         SourceReport {
             losses: losses.collect(),
             missing,
+            files: Vec::new(),
         }
     }
 }

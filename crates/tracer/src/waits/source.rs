@@ -10,6 +10,8 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::wait::{self, Call, Context, State, Waker, Within};
 use stopgap_trace::{Activity, Event, Kind, Moment, Span, TaskCounts, Text};
 
+use super::cgroups::Grouped;
+use super::jit::Jit;
 use super::keyed::Keyed;
 use super::unwind::Chains;
 use super::{Mapped, waits_of};
@@ -19,6 +21,8 @@ use crate::perf::{File, Mappings, Names, Stacks};
 use crate::symbols::Symbols;
 use crate::trace::{Damage, Heads, Source, SourceReport};
 
+/// Files of lines that are read beside the rings.
+const LINES: [&str; 2] = [super::MAPS, super::CGROUPS];
 /// Places and stacks that are kept; of more, each is as it came.
 const MOST: usize = 1 << 16;
 /// The largest record: a user stack.
@@ -103,9 +107,9 @@ impl<R: Read> Ring<R> {
 /// Events of records of waits. What is damaged is passed over and told.
 pub(crate) struct Waits<R> {
     rings: Vec<Ring<R>>,
-    /// The file of mappings, and how many of its lines were read.
-    lines: Option<Box<dyn BufRead>>,
-    lines_read: u64,
+    /// The files of [`LINES`], and how many lines of each were read.
+    lines: [Option<Box<dyn BufRead>>; 2],
+    lines_read: [u64; 2],
     /// Whether the files grow no more.
     complete: Complete,
     /// No record is given that is later.
@@ -120,6 +124,10 @@ pub(crate) struct Waits<R> {
     symbols: Symbols,
     mappings: Keyed<u32, Vec<(u64, Mappings)>>,
     files: HashMap<(String, u64), Rc<File>>,
+    /// Paths of cgroups by their id, and of processes in hierarchies of version 1.
+    cgroups: Keyed<u64, Text>,
+    cgroup_of_process: Keyed<u32, Text>,
+    jit: Jit,
     /// The last kernel stack of a place: instruction, call and depth.
     kernel: Keyed<(u64, Option<u32>, u32), wait::Stack>,
     /// Stacks of programs, by process, instruction and stack pointer.
@@ -137,12 +145,14 @@ struct Thread {
     pid: Option<u32>,
     comm: Option<Text>,
     priority: Option<i32>,
+    /// Its number in its own PID namespace.
+    own_tid: Option<u32>,
     /// When the last wait that ended began: the end of the recording may tell of it as an open one.
     left: Option<u64>,
 }
 
 impl<R: Read> Waits<R> {
-    /// The events of the records in `rings`; `syscalls` are names by number, `mappings` the lines of the file of mappings.
+    /// The events of the records in `rings`; `syscalls` are names by number, `lines` the files of mappings and of cgroups.
     /// Where `complete` is false, the files still grow, and nothing is given before [`Source::reach`].
     ///
     /// # Errors
@@ -152,7 +162,7 @@ impl<R: Read> Waits<R> {
         symbols: Symbols,
         names: Box<dyn Names>,
         rings: Vec<R>,
-        mappings: Option<impl Read + 'static>,
+        lines: [Option<impl Read + 'static>; 2],
         complete: bool,
     ) -> Result<Waits<R>> {
         let mut missing = Vec::new();
@@ -164,15 +174,15 @@ impl<R: Read> Waits<R> {
         }
         let until = if complete { u64::MAX } else { 0 };
         let complete = Complete::new(complete.into());
-        let lines = mappings.map(|file| {
-            let lines = WholeLines::new(file, Complete::clone(&complete));
-            Box::new(BufReader::new(lines)) as Box<dyn BufRead>
+        let lines = lines.map(|file| {
+            let lines = WholeLines::new(file?, Complete::clone(&complete));
+            Some(Box::new(BufReader::new(lines)) as Box<dyn BufRead>)
         });
         let mut waits = Waits {
             heads: Heads::new(rings.len()),
             rings: rings.into_iter().map(Ring::new).collect(),
             lines,
-            lines_read: 0,
+            lines_read: [0; 2],
             complete,
             until,
             grown: false,
@@ -183,6 +193,9 @@ impl<R: Read> Waits<R> {
             symbols,
             mappings: Keyed::default(),
             files: HashMap::new(),
+            cgroups: Keyed::default(),
+            cgroup_of_process: Keyed::default(),
+            jit: Jit::default(),
             kernel: Keyed::default(),
             user: Keyed::default(),
             user_like: Keyed::default(),
@@ -196,10 +209,12 @@ impl<R: Read> Waits<R> {
 
     /// Reads what the files have by now.
     fn refill(&mut self) -> Result<()> {
-        if let Some(mut lines) = self.lines.take() {
-            let read = self.read_mappings(&mut lines);
-            self.lines = Some(lines);
-            read?;
+        for file in 0..self.lines.len() {
+            if let Some(mut lines) = self.lines[file].take() {
+                let read = self.read_lines(file, &mut lines);
+                self.lines[file] = Some(lines);
+                read?;
+            }
         }
         for ring in 0..self.rings.len() {
             if !self.heads.has(ring) {
@@ -209,42 +224,71 @@ impl<R: Read> Waits<R> {
         Ok(())
     }
 
-    fn read_mappings(&mut self, lines: &mut dyn BufRead) -> Result<()> {
+    /// Reads what one of the files of lines has by now.
+    fn read_lines(&mut self, file: usize, lines: &mut dyn BufRead) -> Result<()> {
         let mut line = Vec::new();
         loop {
             line.clear();
             let read = lines.read_until(b'\n', &mut line);
             let read = read.map_err(|source| Error::File {
-                file: super::MAPS.to_owned(),
+                file: LINES[file].to_owned(),
                 source,
             })?;
             if read == 0 {
                 return Ok(());
             }
-            self.lines_read += 1;
-            let Ok(Mapped { time_ns, mapping }) = serde_json::from_slice(&line) else {
+            self.lines_read[file] += 1;
+            let known = match LINES[file] {
+                super::MAPS => serde_json::from_slice(&line).map(|mapped| self.maps(mapped)),
+                _ => serde_json::from_slice(&line).map(|grouped| self.groups(grouped)),
+            };
+            if known.is_err() {
                 // The last line of a recording that was cut off.
                 self.damage.add(
-                    format!("line {} of {}", self.lines_read, super::MAPS),
+                    format!("line {} of {}", self.lines_read[file], LINES[file]),
                     "it is cut off".to_owned(),
                 );
-                continue;
-            };
-            let key = (mapping.name.clone(), mapping.inode);
-            let file = self.files.entry(key).or_insert_with(|| {
-                Rc::new(File {
-                    name: mapping.name.clone(),
-                    inode: mapping.inode,
-                })
-            });
-            let all = self.mappings.entry(mapping.pid).or_default();
-            if all.last().is_none_or(|(time, _)| *time != time_ns) {
-                all.push((time_ns, Mappings::default()));
-            }
-            if let Some((_, mappings)) = all.last_mut() {
-                mappings.map(mapping.start, mapping.end, mapping.offset, file);
             }
         }
+    }
+
+    fn maps(&mut self, Mapped { time_ns, mapping }: Mapped) {
+        let key = (mapping.name.clone(), mapping.inode);
+        let file = self.files.entry(key).or_insert_with(|| {
+            Rc::new(File {
+                name: mapping.name.clone(),
+                inode: mapping.inode,
+            })
+        });
+        let all = self.mappings.entry(mapping.pid).or_default();
+        if all.last().is_none_or(|(time, _)| *time != time_ns) {
+            all.push((time_ns, Mappings::default()));
+        }
+        if let Some((_, mappings)) = all.last_mut() {
+            mappings.map(mapping.start, mapping.end, mapping.offset, file);
+        }
+    }
+
+    fn groups(&mut self, Grouped { id, pid, path }: Grouped) {
+        let path = Text::from(path);
+        if id == 0 {
+            self.cgroup_of_process.insert(pid, path);
+        } else {
+            self.cgroups.insert(id, path);
+        }
+    }
+
+    /// The path of the cgroup of a thread: of version 1 that of its process or of the one that made it.
+    fn cgroup(&mut self, task: &stopgap_capture::Task) -> Option<Text> {
+        let maker = || self.threads.get(&task.maker?)?.pid;
+        if let Some(of_maker) = maker().and_then(|maker| self.cgroup_of_process.get(&maker))
+            && !self.cgroup_of_process.contains_key(&task.tgid)
+        {
+            let path = Text::clone(of_maker);
+            self.cgroup_of_process.insert(task.tgid, path);
+        }
+        let of_process = self.cgroup_of_process.get(&task.tgid);
+        of_process.or(self.cgroups.get(&task.cgroup)).cloned()
     }
 
     /// Reads the next record of a ring.
@@ -320,6 +364,7 @@ impl<R: Read> Waits<R> {
                 thread.pid = Some(task.tgid);
                 thread.comm = Some(Text::from(task.comm.as_str()));
                 thread.priority = Some(task.priority);
+                thread.own_tid = Some(task.own_tid).filter(|&tid| tid != 0);
                 if let Some(maker) = task.maker {
                     let kind = Kind::Fork {
                         target_tid: task.tid,
@@ -346,7 +391,7 @@ impl<R: Read> Waits<R> {
                     parent_pid: Some(task.parent),
                     namespace_tid: Some(task.own_tid),
                     started: Some(Nanos(task.start)),
-                    cgroup: None,
+                    cgroup: self.cgroup(&task),
                     priority: Some(task.priority),
                     voluntary: Some(task.voluntary),
                     involuntary: Some(task.involuntary),
@@ -576,7 +621,10 @@ impl<R: Read> Waits<R> {
         let mappings = read.map(|(_, mappings)| mappings);
         let read_at = read.map_or(0, |(time, _)| *time);
         let chain = self.chains.chain(stack, mappings, read_at);
-        let frames = self.stacks.stack(mappings, &[], &chain).0;
+        let (jit, pid) = (&mut self.jit, stack.tgid);
+        let own_pid = self.threads.get(&pid).and_then(|thread| thread.own_tid);
+        let named = |address| jit.function(pid, own_pid.unwrap_or(pid), address);
+        let frames = self.stacks.user_stack(mappings, &chain, named).0;
         let place = (stack.tgid, stack.ip, stack.sp);
         self.user.insert(
             place,
@@ -706,6 +754,7 @@ impl<R: Read> Source for Waits<R> {
         SourceReport {
             losses: Vec::new(),
             missing,
+            files: self.chains.build_ids(),
         }
     }
 }

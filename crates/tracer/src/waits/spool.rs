@@ -6,13 +6,15 @@ use std::io::Write;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use serde::Serialize;
 use stopgap_capture::{Capture, Follow, Level, Record};
 use stopgap_events::machine::Missing;
 use stopgap_kernel::System;
 use stopgap_kernel::folder::Folder;
 use stopgap_trace::Loss;
 
-use super::{MAPS, Mapped, Options, WaitsDescription, waits_of};
+use super::cgroups::Cgroups;
+use super::{CGROUPS, MAPS, Mapped, Options, WaitsDescription, waits_of};
 use crate::capture::maps;
 use crate::error::{Error, Result};
 
@@ -29,6 +31,8 @@ pub struct WaitSpool {
 struct Files {
     rings: Vec<Out>,
     maps: Out,
+    paths: Out,
+    cgroups: Cgroups,
     /// Executable addresses of the processes whose mappings were written down.
     processes: HashMap<u32, Vec<Range<u64>>>,
     /// Processes whose stacks came in this reading, at places that no known mapping covers.
@@ -48,7 +52,7 @@ impl WaitSpool {
     /// # Errors
     /// [`stopgap_kernel::Error::Unsupported`] where the kernel or this user's rights do not allow it; where a file cannot be
     /// made.
-    pub fn open(folder: &Folder, options: &Options) -> Result<WaitSpool> {
+    pub fn open(system: &dyn System, folder: &Folder, options: &Options) -> Result<WaitSpool> {
         let mut wanted = stopgap_capture::Options {
             whole_machine: !options.only,
             parts: options.parts.clone(),
@@ -62,12 +66,16 @@ impl WaitSpool {
         let rings: Result<Vec<Out>> = (0..=files)
             .map(|number| Out::create(folder, &waits_of(number)))
             .collect();
-        let out = Files {
+        let mut out = Files {
             rings: rings?,
             maps: Out::create(folder, MAPS)?,
+            paths: Out::create(folder, CGROUPS)?,
+            cgroups: Cgroups::new(system),
             processes: HashMap::new(),
             seen: Vec::new(),
         };
+        let found = out.cgroups.walk();
+        out.paths.lines(found);
         if !options.only {
             capture
                 .follow(&Follow::all(Level::Waits))
@@ -160,6 +168,7 @@ impl Files {
         let length = u32::try_from(record.len()).unwrap_or(u32::MAX);
         out.buffer.extend_from_slice(&length.to_le_bytes());
         out.buffer.extend_from_slice(record);
+        self.cgroups.see(record);
         if let Some((pid, address)) = Record::place_of_stack(record) {
             let known = self.processes.get(&pid);
             let covered = known.is_some_and(|all| all.iter().any(|range| range.contains(&address)));
@@ -179,12 +188,12 @@ impl Files {
             let ranges = mappings.iter().map(|mapping| mapping.start..mapping.end);
             self.processes.insert(pid, ranges.collect());
             let time_ns = system.now().0;
-            for mapping in mappings {
-                let line = serde_json::to_vec(&Mapped { time_ns, mapping });
-                self.maps.buffer.extend(line.unwrap_or_default());
-                self.maps.buffer.push(b'\n');
-            }
+            let mappings = mappings.into_iter();
+            self.maps
+                .lines(mappings.map(|mapping| Mapped { time_ns, mapping }));
         }
+        self.paths.lines(self.cgroups.look(system));
+        self.paths.flush()?;
         self.rings.iter_mut().try_for_each(Out::flush)?;
         self.maps.flush()
     }
@@ -201,6 +210,15 @@ impl Out {
             path,
             buffer: Vec::new(),
         })
+    }
+
+    /// Keeps a JSON object a line for the next [`Out::flush`].
+    fn lines(&mut self, lines: impl IntoIterator<Item = impl Serialize>) {
+        for line in lines {
+            let line = serde_json::to_vec(&line);
+            self.buffer.extend(line.unwrap_or_default());
+            self.buffer.push(b'\n');
+        }
     }
 
     fn flush(&mut self) -> Result<()> {

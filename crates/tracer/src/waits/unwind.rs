@@ -9,6 +9,7 @@ use std::sync::Arc;
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder as _};
 use object::read::{Object, ObjectSection, ObjectSegment, ReadCache};
 use stopgap_capture::UserStack;
+use stopgap_trace::MappedFile;
 
 #[cfg(target_arch = "aarch64")]
 use framehop::aarch64::{CacheAarch64 as Cache, UnwindRegsAarch64, UnwinderAarch64 as Unwinder};
@@ -30,6 +31,7 @@ struct Tables {
     sections: Vec<Section>,
     /// Offset in the file, size, and address of each segment.
     segments: Vec<(u64, u64, u64)>,
+    build_id: Option<Vec<u8>>,
 }
 
 const SECTIONS: [&str; 4] = [".text", ".got", ".eh_frame", ".eh_frame_hdr"];
@@ -101,6 +103,24 @@ impl Chains {
     }
 }
 
+impl Chains {
+    /// Returns the build ids of the files that processes with stacks had mapped, sorted by path.
+    pub(super) fn build_ids(&self) -> Vec<MappedFile> {
+        let known = self.files.iter().filter_map(|(file, tables)| {
+            let id = tables.as_ref()?.build_id.as_ref()?;
+            let digits = id.iter().map(|byte| format!("{byte:02x}"));
+            Some(MappedFile {
+                path: file.name.clone(),
+                build_id: digits.collect(),
+            })
+        });
+        let mut files: Vec<MappedFile> = known.collect();
+        files.sort();
+        files.dedup();
+        files
+    }
+}
+
 /// The chain that the kernel found: right where the whole program keeps frame pointers.
 fn by_frame_pointers(stack: &UserStack) -> Vec<u64> {
     match stack.frames.as_slice() {
@@ -117,6 +137,7 @@ fn tables(file: &File) -> Option<Tables> {
     let mut tables = Tables {
         sections: Vec::new(),
         segments: Vec::new(),
+        build_id: elf.build_id().ok().flatten().map(<[u8]>::to_vec),
     };
     for name in SECTIONS {
         let Some(section) = elf.section_by_name(name) else {

@@ -16,6 +16,7 @@ use stopgap_tracer::symbols::Symbols;
 use stopgap_tracer::waits::Options;
 
 use crate::{alone, or_skip};
+use stopgap_testing::{Skip, skip};
 
 /// Records the command; `None` where this machine does not let us.
 fn spool_of(folder: &Path, words: &[&str]) -> Option<(Spool, Ended, u32)> {
@@ -287,4 +288,105 @@ fn damaged_files_are_read_as_far_as_they_go() {
         metadata.missing
     );
     spool.remove().unwrap();
+}
+
+/// Waits in code that it made at run time, of which it wrote a perf map; from main() through that code into nanosleep(2).
+const MAKES_CODE: &str = r#"
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+static void sleeps(void) { struct timespec t = {0, 2000000}; for (int i = 0; i < 200; i++) nanosleep(&t, 0); }
+int main(void)
+{
+	// push rbp; mov rbp, rsp; call rdi; pop rbp; ret
+	static const unsigned char code[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
+	char *at = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memcpy(at + 64, code, sizeof code);
+	char name[64];
+	snprintf(name, sizeof name, "/tmp/perf-%d.map", getpid());
+	FILE *map = fopen(name, "w");
+	fprintf(map, "%lx %zx JitCompiled:handle;request\n", (unsigned long)at + 64, sizeof code);
+	fclose(map);
+	((void (*)(void (*)(void)))(at + 64))(sleeps);
+	unlink(name);
+	return 0;
+}
+"#;
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn code_made_at_run_time_has_its_name_and_files_have_build_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("jit.c"), folder.path().join("jit"));
+    fs::write(&source, MAKES_CODE).unwrap();
+    let mut compiler = std::process::Command::new("cc");
+    compiler.args([
+        "-O1",
+        "-g0",
+        "-fno-omit-frame-pointer",
+        "-Wl,--build-id=0x0badcafe00112233",
+    ]);
+    match compiler.arg("-o").arg(&program).arg(&source).status() {
+        Ok(status) => assert!(status.success()),
+        Err(error) => return skip(&Skip::machine(format!("no C compiler: {error}"))),
+    }
+    let _alone = alone();
+    let by = By::Waits(Options::default());
+    let path = folder.path().join("spool");
+    let Some(mut recording) = or_skip(Recording::prepare(&Linux, &path, "jit".into(), None, &by))
+    else {
+        return;
+    };
+    let held = Held::start(&[program.clone().into_os_string()]).unwrap();
+    let pid = held.pid();
+    recording.start(pid).unwrap();
+    let child = held.release().unwrap();
+    let spool = Spool::open(&path).unwrap();
+    let mut following = spool.follow(&Symbols::default(), Vec::new()).unwrap();
+    while child.ended().unwrap().is_none() {
+        recording.pump(child.watched(), Nanos::millis(20)).unwrap();
+        following.reach(recording.drained(), || Ok(())).unwrap();
+    }
+    drop(recording.stop(End::default()).unwrap());
+    let written = following.finish(|| Ok(())).unwrap();
+    let own = written
+        .metadata
+        .files
+        .iter()
+        .find(|file| file.path == program.display().to_string());
+    assert_eq!(
+        own.map(|file| &*file.build_id),
+        Some("0badcafe00112233"),
+        "{:?}",
+        written.metadata.files
+    );
+    let file = folder.path().join("trace");
+    fs::write(&file, written.out).unwrap();
+    let reader = stopgap_trace::file::Reader::new(fs::File::open(&file).unwrap()).unwrap();
+    let mut stacks = Vec::new();
+    let mut cgroups = Vec::new();
+    for event in reader.map(Result::unwrap) {
+        match event.kind {
+            Kind::Wait(wait) if event.tid == Some(pid) => stacks.extend(wait.user_stack),
+            Kind::Task(task) if event.tid == Some(pid) => cgroups.push((task.moment, task.cgroup)),
+            _ => {}
+        }
+    }
+    let named = stacks.iter().filter(|stack| {
+        let frames: Vec<&str> = stack.frames.split(';').collect();
+        frames.contains(&"main") && frames.contains(&"JitCompiled:handle:request")
+    });
+    assert!(named.count() > 100, "{:?}", stacks.last());
+    // As the kernel tells of this process, which the command inherits.
+    let text = fs::read_to_string("/proc/self/cgroup").unwrap();
+    let (_, cgroup) = cgroups.into_iter().next_back().unwrap();
+    let cgroup = cgroup.unwrap();
+    assert!(
+        text.lines()
+            .any(|line| line.ends_with(&format!(":{cgroup}"))),
+        "{cgroup} in {text}"
+    );
 }
