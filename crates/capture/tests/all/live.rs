@@ -41,7 +41,7 @@ fn start() -> Option<Capture> {
 }
 
 /// Carries `act` out while it is captured, and reads to the end; `None` as [`start`].
-fn captured<T>(act: impl FnOnce() -> T) -> Option<(T, Vec<Record>)> {
+pub(super) fn captured<T>(act: impl FnOnce() -> T) -> Option<(T, Vec<Record>)> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut capture = start()?;
     let mut records = Vec::new();
@@ -74,12 +74,12 @@ fn ping_pong(rounds: usize) -> (u32, u32) {
     (asks.join().unwrap(), answers.join().unwrap())
 }
 
-fn own_tid() -> u32 {
+pub(super) fn own_tid() -> u32 {
     let path = std::fs::read_link("/proc/thread-self").unwrap();
     path.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-fn waits_of(records: &[Record], tid: u32) -> Vec<&Wait> {
+pub(super) fn waits_of(records: &[Record], tid: u32) -> Vec<&Wait> {
     let waits = records.iter().filter_map(|record| match record {
         Record::Wait(wait) if wait.tid == tid => Some(&**wait),
         _ => None,

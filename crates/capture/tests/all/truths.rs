@@ -1,0 +1,211 @@
+//! What is captured, held against a truth that the test or another part of the kernel knows.
+
+use std::fs::OpenOptions;
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use stopgap_capture::{Record, TaskEvent, flag};
+use stopgap_testing::{Skip, skip};
+
+use super::live::{captured, own_tid, waits_of};
+
+/// A cgroup with a tenth of a CPU; it goes with this.
+struct Quota(PathBuf);
+
+impl Quota {
+    fn new() -> Option<Quota> {
+        let folder = format!("/sys/fs/cgroup/cpu/stopgap-test-{}", std::process::id());
+        let quota = Quota(folder.into());
+        std::fs::create_dir(&quota.0).ok()?;
+        std::fs::write(quota.0.join("cpu.cfs_period_us"), "50000").ok()?;
+        std::fs::write(quota.0.join("cpu.cfs_quota_us"), "5000").ok()?;
+        Some(quota)
+    }
+
+    /// Nanoseconds for which the kernel says that threads in it were throttled.
+    fn throttled(&self) -> u64 {
+        let text = std::fs::read_to_string(self.0.join("cpu.stat")).unwrap();
+        let mut lines = text.lines();
+        let line = lines.find_map(|line| line.strip_prefix("throttled_time "));
+        line.unwrap().trim().parse().unwrap()
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+fn spin(time: Duration) {
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn a_thread_whose_cgroup_has_no_cpu_time_left_is_throttled() {
+    let Some(quota) = Quota::new() else {
+        return skip(&Skip::machine("no cgroup of version 1 with a CPU quota"));
+    };
+    let tasks = quota.0.join("tasks");
+    let came = captured(|| {
+        let free = thread::spawn(|| {
+            spin(Duration::from_millis(50));
+            own_tid()
+        });
+        let free = free.join().unwrap();
+        let squeezed = thread::spawn(move || {
+            std::fs::write(tasks, own_tid().to_string()).unwrap();
+            spin(Duration::from_millis(400));
+            own_tid()
+        });
+        (free, squeezed.join().unwrap())
+    });
+    let Some(((free, squeezed), records)) = came else {
+        return;
+    };
+    let throttled = |tid| {
+        let waits = waits_of(&records, tid);
+        let mut waits = waits.into_iter();
+        let all = waits
+            .by_ref()
+            .filter(|wait| wait.flags & flag::THROTTLED != 0);
+        all.map(|wait| wait.ran - wait.left).sum::<u64>()
+    };
+    assert_eq!(throttled(free), 0, "a thread without a quota");
+    let (ours, kernel) = (throttled(squeezed), quota.throttled());
+    assert!(kernel > 200_000_000, "the kernel throttled it: {kernel} ns");
+    // Ours goes on until it has a CPU again.
+    let most = kernel + kernel / 4 + 50_000_000;
+    assert!(
+        (kernel - kernel / 10..most).contains(&ours),
+        "{ours} ns, the kernel counts {kernel}"
+    );
+}
+
+#[test]
+fn a_stop_says_how_long_and_a_signal_by_whom() {
+    let came = captured(|| {
+        let mut target = Command::new("sleep").arg("10").spawn().unwrap();
+        let kill = |signal: &str| {
+            let mut kill = Command::new("kill");
+            let mut kill = kill
+                .arg(signal)
+                .arg(target.id().to_string())
+                .spawn()
+                .unwrap();
+            assert!(kill.wait().unwrap().success());
+            kill.id()
+        };
+        thread::sleep(Duration::from_millis(50));
+        let senders = [
+            kill("-STOP"),
+            {
+                thread::sleep(Duration::from_millis(60));
+                kill("-CONT")
+            },
+            kill("-TERM"),
+        ];
+        target.wait().unwrap();
+        (target.id(), senders)
+    });
+    let Some(((target, senders), records)) = came else {
+        return;
+    };
+    let stops: Vec<u64> = waits_of(&records, target)
+        .iter()
+        .filter(|wait| wait.state & 4 != 0)
+        .map(|wait| wait.woken - wait.left)
+        .collect();
+    assert!(
+        matches!(stops[..], [stop] if (55_000_000..1_000_000_000).contains(&stop)),
+        "{stops:?} ns"
+    );
+    for (number, sender) in [19, 18, 15].into_iter().zip(senders) {
+        let sent = records.iter().any(|record| {
+            matches!(record, Record::Signal(signal) if signal.number == number
+                && (signal.tid, signal.target, signal.to_process) == (sender, target, true))
+        });
+        assert!(sent, "signal {number} by {sender}");
+    }
+    let ended = records.iter().any(
+        |record| matches!(record, Record::Task(task) if task.tid == target && task.event == TaskEvent::Exited),
+    );
+    assert!(ended, "its end");
+}
+
+/// Memory that a device may read and write directly.
+#[repr(align(4096))]
+struct Aligned([u8; 256 << 10]);
+
+/// A file without a cache.
+const O_DIRECT: i32 = if cfg!(target_arch = "aarch64") {
+    0o200_000
+} else {
+    0o40_000
+};
+
+#[test]
+fn block_requests_are_booked_on_the_thread_that_made_them() {
+    let path =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("block-{}", std::process::id()));
+    let mut options = OpenOptions::new();
+    let options = options
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .custom_flags(O_DIRECT);
+    let Ok(mut file) = options.open(&path) else {
+        return skip(&Skip::machine("a file system without direct I/O"));
+    };
+    std::fs::remove_file(&path).unwrap();
+    let came = captured(|| {
+        let works = thread::spawn(move || {
+            let mut buffer = Box::new(Aligned([7; 256 << 10]));
+            for _ in 0..4 {
+                file.write_all(&buffer.0).unwrap();
+            }
+            file.sync_all().unwrap();
+            file.rewind().unwrap();
+            for _ in 0..4 {
+                file.read_exact(&mut buffer.0).unwrap();
+            }
+            own_tid()
+        });
+        works.join().unwrap()
+    });
+    let Some((tid, records)) = came else { return };
+    let bytes = |operation: u32| {
+        let of_thread = records.iter().filter_map(|record| match record {
+            Record::Block(block) if block.tid == tid && block.flags & 0xff == operation => {
+                Some(block)
+            }
+            _ => None,
+        });
+        let of_thread: Vec<_> = of_thread.collect();
+        for block in &of_thread {
+            let begin = block.inserted.max(block.issued);
+            assert!(
+                begin > 0 && begin <= block.completed && block.status == 0,
+                "{block:?}"
+            );
+        }
+        of_thread.iter().map(|block| block.bytes).sum::<u32>()
+    };
+    let (read, written) = (bytes(0), bytes(1));
+    if read + written == 0 {
+        return skip(&Skip::machine("a file system without a block device"));
+    }
+    assert_eq!(read, 1 << 20, "bytes read");
+    // The journal may be written by it, too.
+    assert!(
+        (1 << 20..3 << 20).contains(&written),
+        "{written} bytes written"
+    );
+}
