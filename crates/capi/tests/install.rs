@@ -343,6 +343,7 @@ fn exactly_this_is_installed_and_removed_again() {
     let Some(stage) = stage() else { return };
     let mut expected: BTreeSet<String> = [
         "include/stopgap.h",
+        "include/stopgap_mark.h",
         "lib/libstopgap.a",
         "lib/libstopgap.so",
         "lib/libstopgap.so.0",

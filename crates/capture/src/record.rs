@@ -537,6 +537,13 @@ impl Record {
         }
     }
 
+    /// Returns a wait without its stack, and allocates nothing; `None` of another record.
+    #[must_use]
+    pub fn wait_of(bytes: &[u8]) -> Option<Wait> {
+        let is_wait = matches!(bytes.first(), Some(1 | 2)) && bytes.len() >= WAIT;
+        is_wait.then(|| wait(&Bytes(bytes)))
+    }
+
     /// Returns when it was written: of what has a length, its end.
     #[must_use]
     pub fn time(&self) -> u64 {

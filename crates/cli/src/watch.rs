@@ -1,16 +1,20 @@
-//! `stopgap watch`: the flight recorder. The last seconds are kept in the kernel's buffers; when
-//! something fires they are taken out, and become a trace and a page that names the cause.
+//! `stopgap watch`: the flight recorder. The waits of the whole machine come by BPF into memory, of which the last seconds
+//! stay; when something fires, what was around the stall becomes a trace and a page that names the cause. The watch goes on meanwhile.
 //!
 //! | module | what |
 //! |---|---|
-//! | `triggers` | what fires |
+//! | `stream` | which waits fire |
+//! | `triggers` | what else fires |
 //! | `pace` | how often a window may be written |
+//! | `survive` | the last seconds on the disk, and out of it |
 //! | `folder` | names, the bound on the disk, what a killed watch left |
 //! | `page` | a window becomes files, in a process of its own |
 
 mod folder;
 mod pace;
 mod page;
+mod stream;
+mod survive;
 mod triggers;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,36 +24,42 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::folder::Folder;
-use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::Watched;
 use stopgap_kernel::{Linux, budget, signals};
 use stopgap_stats::watch::{Document, End, Stall, Told, Trigger, TriggerKind};
-use stopgap_tracer::capture::{Options, Window, default_buffer};
+use stopgap_tracer::black_box::{BlackBox, Record};
 use stopgap_tracer::description::Subject;
-use stopgap_tracer::events::EventSet;
-use stopgap_tracer::slow_calls::SlowCalls;
+use stopgap_tracer::waits::syscall_names;
 
 use crate::failure::{DONE, ERROR, Failure};
-use crate::record::{affordable, remove, subject_of};
+use crate::record::{remove, subject_of};
 use crate::session::tell;
 use crate::{args, output, places};
 use pace::Pace;
+use stream::{Stream, Whose};
+use survive::Survivor;
 use triggers::Triggers;
 
-/// Time between two looks at calls and at pressure so far, which do not wake the watch.
-const TICK: Nanos = Nanos::millis(250);
+/// From one look at waits that are open to the next, at least.
+const LOOK: Nanos = Nanos::secs(1);
+/// Looks take one part in so many of the time: each asks for all threads.
+const LOOK_PART: u64 = 300;
 /// The trace and the page of a short stall.
 const LEAST_DISK: Bytes = Bytes::mib(1);
-/// Time after a trigger that still belongs to its stall.
-const SETTLE: Nanos = Nanos::millis(500);
-/// Longest wait for the end of an open call, so that the trace has it.
-const OPEN: Nanos = Nanos::secs(2);
-/// A CPU's buffer by default: ten seconds of a busy desktop, and 0.1 s to take out and write.
-const LARGEST_BUFFER: Bytes = Bytes::mib(16);
-/// Some pages: the events of a millisecond.
-const LEAST_BUFFER: Bytes = Bytes::kib(64);
-/// Most windows that may wait to become pages: a page takes seconds, and windows are 15 s apart.
-const MOST_WAITING: usize = 3;
+/// Time after a stall's end that its trace has, too.
+const SETTLE: Nanos = Nanos::secs(1);
+/// Longest wait for the end of an open wait, so that the trace has it.
+const OPEN: Nanos = Nanos::secs(5);
+/// Longest time that triggers may follow one another in one stall: what never ends has a page, too.
+const LONGEST: Nanos = Nanos::secs(15);
+/// Of a longer stall the trace has the end.
+const LONGEST_TRACE: Nanos = Nanos::secs(60);
+/// A second of a quiet machine.
+const LEAST_BUFFER: Bytes = Bytes::mib(1);
+/// Stalls whose end has not come: those that fire meanwhile belong to one of them.
+const MOST_PENDING: usize = 8;
+/// Most windows that may wait to become pages.
+const MOST_WAITING: usize = 8;
 /// Time after a page in which I/O pressure may be our own, because writing a page waits for the disk.
 const AFTERMATH: Nanos = Nanos::secs(2);
 /// Longest wait for the last page when a watch ends.
@@ -60,17 +70,28 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
     if let Some(folder) = &args.finish {
         return page::finish(folder, args.json);
     }
+    if let Some(file) = &args.keep_in {
+        return survive::keep_in(file, args.buffer);
+    }
     if args.duration == Some(Nanos(0)) {
         return Err(Failure::error(
             "-d 0: there is nothing to watch for no time".to_owned(),
         ));
     }
-    if let Some(buffer) = args.buffer.filter(|buffer| *buffer < LEAST_BUFFER) {
+    if args.buffer < LEAST_BUFFER {
         return Err(Failure::error(format!(
-            "--buffer {buffer}: a CPU's window takes at least {LEAST_BUFFER}"
+            "--buffer {}: what happened last takes at least {LEAST_BUFFER}",
+            args.buffer
         )));
     }
-    affordable(args.buffer)?;
+    let memory = budget::meminfo(&Linux, "MemTotal")?;
+    if args.buffer.0 > memory.0 / 2 {
+        return Err(Failure::error(format!(
+            "--buffer {}: memory is {memory}; at most {}",
+            args.buffer,
+            Bytes(memory.0 / 2)
+        )));
+    }
     if args.disk < LEAST_DISK {
         return Err(Failure::error(format!(
             "--disk {}: stalls take at least {LEAST_DISK}",
@@ -88,45 +109,53 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
     }
     signals::take_requests();
     let watched = args.pid.map(Watched::open).transpose()?;
-    let journal = Journal::new(&Linux, &places::journal(None)?);
-    let subject = match args.pid {
-        Some(pid) => subject_of(pid),
-        None => "the whole system".into(),
+    let subject = match (args.pid, args.comm.is_empty()) {
+        (Some(pid), _) => subject_of(pid),
+        (None, true) => "the whole system".into(),
+        (None, false) => args.comm.join(", ").into(),
     };
     let source = subject.source.clone();
-    let cpus = stopgap_kernel::tasks::Tasks::cpus(&Linux)?.len() as u64;
-    let usual = default_buffer(budget::meminfo(&Linux, "MemTotal")?, cpus);
-    let options = Options {
-        events: EventSet::All,
-        buffer: Some(args.buffer.unwrap_or(usual.min(LARGEST_BUFFER))),
-        spool: PathBuf::new(),
-        subject: Subject {
-            source: format!("watch of {source}"),
-            ..subject
-        },
+    let subject = Subject {
+        source: format!("watch of {source}"),
+        ..subject
     };
-    let mut window = Window::prepare(&Linux, &journal, &options)?;
+    let names = syscall_names();
+    let mut black_box = BlackBox::start(&Linux, subject, args.buffer)?;
+    for missing in black_box.missing() {
+        tell(&format!("not watched: {}: {}", missing.what, missing.why));
+    }
     let directory = match &args.output {
         Some(directory) => places::records(Some(directory))?,
         None => places::records(Some(&places::records(None)?.join("watch")))?,
     };
-    window.start(args.pid)?;
-    for missing in window.missing() {
-        tell(&format!("not watched: {}: {}", missing.what, missing.why));
-    }
     let limits = args.limits();
-    let slow = match limits.is_empty() {
-        true => None,
-        false => Some(SlowCalls::start(&Linux, &journal, &limits, args.pid)?),
+    let whose = Whose {
+        pid: args.pid,
+        comms: args.comm.clone(),
+        marks: args.mark.clone(),
+        not: std::process::id(),
     };
-    let triggers = Triggers::new(&args.pressures(), args.pid, slow);
+    let mut stream = Stream::new(&limits, names, whose);
+    let now = Linux.now();
+    black_box.drain(now.saturating_sub(args.keep), |record| {
+        stream.record(record);
+    })?;
+    stream.begun();
+    let triggers = Triggers::new(&args.pressures(), args.pid);
     let mut fires = triggers.describe();
     fires.extend(
         limits
             .iter()
-            .map(|limit| format!("{} {}", limit.call, limit.time)),
+            .map(|limit| format!("{} {}", limit.what.word(), limit.time)),
     );
+    fires.extend(args.mark.iter().map(|mark| format!("mark {mark}")));
     fires.push(format!("kill -USR1 {}", std::process::id()));
+    let mut waiting: VecDeque<PathBuf> = folder::unfinished(&directory).into();
+    waiting.extend(survive::recover(&directory));
+    let survivor = match args.survive {
+        true => Some(Survivor::start(&directory, args.buffer, &black_box)?),
+        false => None,
+    };
     tell(&format!(
         "watching {source}; fires: {}; stalls go to {}; Ctrl-C ends",
         fires.join(", "),
@@ -134,25 +163,35 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
     ));
     let mut watch = Watch {
         args,
-        waiting: folder::unfinished(&directory).into(),
+        waiting,
+        survivor,
         directory,
-        window,
+        black_box,
+        stream,
         triggers,
+        next_look: now + LOOK,
         paces: BTreeMap::new(),
-        pending: None,
+        pending: Vec::new(),
         writing: None,
         quiet_after: Nanos(0),
         stalls: 0,
         failed: 0,
+        lost: 0,
     };
     let began = Linux.now();
-    let why = watch.follow(watched.as_ref(), began);
+    let why = watch.follow(watched.as_ref(), began)?;
     watch.end(why, Linux.now().saturating_sub(began))
 }
 
-/// Something has fired, and its window is still filling.
+/// Something has fired, and what comes after it is still to be recorded.
 struct Pending {
     triggers: Vec<Trigger>,
+    /// When the stall began, as far as is known.
+    begin: Nanos,
+    /// When it was over.
+    end: Nanos,
+    /// When the first of its triggers came.
+    came: Nanos,
     due: Nanos,
 }
 
@@ -160,41 +199,78 @@ struct Pending {
 const MOST_TRIGGERS: usize = 20;
 
 impl Pending {
-    fn add(&mut self, trigger: Trigger) {
-        let same = |there: &&mut Trigger| {
-            let call = there.open && there.tid == trigger.tid && there.call == trigger.call;
-            call && trigger.kind == TriggerKind::SlowCall
+    fn new(trigger: Trigger, now: Nanos) -> Pending {
+        let mut pending = Pending {
+            begin: Nanos(trigger.at_ns),
+            end: Nanos(trigger.at_ns),
+            due: now,
+            came: now,
+            triggers: Vec::new(),
         };
-        // A call that was open has ended: now its length is known, and nobody needs to wait.
+        pending.add(trigger, now);
+        pending
+    }
+
+    /// Whether the trigger belongs to this stall: it is of the same time.
+    fn has(&self, trigger: &Trigger) -> bool {
+        trigger.kind != TriggerKind::Request && began(trigger) <= self.end + SETTLE
+    }
+
+    fn add(&mut self, trigger: Trigger, now: Nanos) {
+        self.begin = self.begin.min(began(&trigger));
+        self.end = self.end.max(Nanos(trigger.at_ns));
+        let same = |there: &&mut Trigger| {
+            there.tid == trigger.tid
+                && there.tid.is_some()
+                && there.begin_ns == trigger.begin_ns
+                && there.call == trigger.call
+        };
+        // The same loss has become longer, or has ended.
         if let Some(there) = self.triggers.iter_mut().find(same) {
-            let settled = Nanos(trigger.at_ns) + SETTLE;
             *there = trigger;
-            if self.triggers.iter().all(|trigger| !trigger.open) {
-                self.due = Nanos(self.due.0.min(settled.0));
-            }
         } else if self.triggers.len() < MOST_TRIGGERS {
             self.triggers.push(trigger);
         }
-    }
-
-    /// From where to where the stall is looked for, where the window was taken at `taken`.
-    fn window(&self, taken: Nanos) -> (u64, u64) {
-        let mut begin = taken.0;
-        for trigger in &self.triggers {
-            let back = match trigger.kind {
-                // The kernel looks ten times a window; what it saw began up to a window before.
-                TriggerKind::MemoryPressure | TriggerKind::IoPressure => {
-                    trigger.window_ns.unwrap_or(0) / 10 * 12
-                }
-                TriggerKind::SlowCall => trigger.measured_ns.unwrap_or(0),
-                // Somebody has felt something and typed: some seconds.
-                TriggerKind::Request => Nanos::secs(10).0,
-            };
-            begin = begin.min(trigger.at_ns.saturating_sub(back));
-        }
-        (begin, taken.0)
+        let open = self.triggers.iter().any(|trigger| trigger.open);
+        let after = if open { OPEN } else { SETTLE };
+        // Somebody who asks has seen it already.
+        let request = self
+            .triggers
+            .iter()
+            .all(|trigger| trigger.kind == TriggerKind::Request);
+        self.due = match request {
+            true => now,
+            false => (self.end + after).min(self.came + LONGEST),
+        };
     }
 }
+
+/// When the stall of a trigger began.
+fn began(trigger: &Trigger) -> Nanos {
+    let back = match trigger.kind {
+        // The kernel looks ten times a window; what it saw began up to a window before.
+        TriggerKind::MemoryPressure | TriggerKind::IoPressure => {
+            trigger.window_ns.unwrap_or(0) / 10 * 12
+        }
+        // Somebody has felt something and typed: some seconds.
+        TriggerKind::Request => Nanos::secs(10).0,
+        _ => 0,
+    };
+    Nanos(
+        trigger
+            .begin_ns
+            .unwrap_or(trigger.at_ns.saturating_sub(back)),
+    )
+}
+
+/// What is paced: stalls of one kind of one program.
+fn paced(trigger: &Trigger) -> (TriggerKind, String) {
+    let of = [&trigger.call, &trigger.task].map(|text| text.as_deref().unwrap_or_default());
+    (trigger.kind, of.join(" of "))
+}
+
+/// Programs and calls that are paced by themselves; more are paced together.
+const MOST_PACES: usize = 1_000;
 
 /// Returns how many times its limit a trigger is; 1 where that is unknown.
 fn severity(trigger: &Trigger) -> f64 {
@@ -204,14 +280,18 @@ fn severity(trigger: &Trigger) -> f64 {
     }
 }
 
-struct Watch<'a, 'j, 's> {
+struct Watch<'a> {
     args: &'a args::Watch,
     directory: PathBuf,
-    // Before the window: what was made last is undone first.
-    triggers: Triggers<'j, 's>,
-    window: Window<'j, 's>,
-    paces: BTreeMap<TriggerKind, Pace>,
-    pending: Option<Pending>,
+    black_box: BlackBox<'static>,
+    stream: Stream,
+    /// Keeps the last seconds on the disk.
+    survivor: Option<Survivor>,
+    triggers: Triggers,
+    /// When waits that are open are looked at next.
+    next_look: Nanos,
+    paces: BTreeMap<(TriggerKind, String), Pace>,
+    pending: Vec<Pending>,
     /// Windows that are to be made into pages, and the one that is.
     waiting: VecDeque<PathBuf>,
     writing: Option<Child>,
@@ -219,39 +299,74 @@ struct Watch<'a, 'j, 's> {
     quiet_after: Nanos,
     stalls: u64,
     failed: u64,
+    /// Records that were lost so far.
+    lost: u64,
 }
 
-impl Watch<'_, '_, '_> {
+impl Watch<'_> {
     /// Watches until the end; why it ended.
-    fn follow(&mut self, watched: Option<&Watched>, began: Nanos) -> &'static str {
+    fn follow(&mut self, watched: Option<&Watched>, began: Nanos) -> Result<&'static str, Failure> {
         let deadline = self.args.duration.map(|duration| began + duration);
         loop {
-            let now = Linux.now();
-            let left = deadline.map_or(TICK, |deadline| deadline.saturating_sub(now));
-            let due = self
-                .pending
-                .as_ref()
-                .map_or(TICK, |p| p.due.saturating_sub(now));
-            let longest = Nanos(TICK.0.min(left.0).min(due.0).max(1));
+            let step = self.black_box.step();
+            let left = deadline.map_or(step, |end| end.saturating_sub(Linux.now()));
             let end = watched.map(Watched::end);
-            for trigger in self.triggers.wait(end, longest) {
+            let longest = Nanos(step.0.min(left.0).max(1));
+            let mut fired = self.triggers.wait(end, longest);
+            self.drain(&mut fired)?;
+            for trigger in fired {
                 self.fired(trigger);
             }
             self.write_pages();
             let now = Linux.now();
             let ended = watched.is_some_and(Watched::has_ended);
             let over = ended || signals::interrupted() || deadline.is_some_and(|end| now >= end);
-            if self.pending.as_ref().is_some_and(|p| over || now >= p.due) {
-                self.take();
+            let due = |pending: &mut Pending| over || now >= pending.due;
+            let due: Vec<Pending> = self.pending.extract_if(.., due).collect();
+            for pending in due {
+                self.take(pending);
             }
             if over {
-                return match ended {
+                return Ok(match ended {
                     true => "the process ended",
                     false if signals::interrupted() => "interrupted",
                     false => "its time was over",
-                };
+                });
             }
         }
+    }
+
+    /// Takes the records that have come, and from time to time the waits that are open. Adds what they fire to `fired`.
+    fn drain(&mut self, fired: &mut Vec<Trigger>) -> Result<(), Failure> {
+        let now = Linux.now();
+        let pending = self.pending.iter().map(|pending| pending.begin);
+        let oldest = pending
+            .chain(self.stream.oldest_open())
+            .min()
+            .unwrap_or(now);
+        let stream = &mut self.stream;
+        self.lost += self.black_box.drain(
+            oldest
+                .max(now.saturating_sub(LONGEST_TRACE))
+                .saturating_sub(self.args.keep),
+            |record| {
+                fired.extend(stream.record(record));
+            },
+        )?;
+        if let Some(survivor) = &mut self.survivor {
+            survivor.send(&self.black_box.last());
+        }
+        if now >= self.next_look {
+            for record in self.black_box.open()? {
+                // What a look says of threads has come already.
+                if Record::wait_of(&record).is_some() {
+                    fired.extend(stream.record(&record));
+                }
+            }
+            let took = Linux.now().saturating_sub(now);
+            self.next_look = now + Nanos(LOOK.0.max(took.0.saturating_mul(LOOK_PART)));
+        }
+        Ok(())
     }
 
     fn fired(&mut self, trigger: Trigger) {
@@ -260,42 +375,43 @@ impl Watch<'_, '_, '_> {
         if ours && trigger.kind == TriggerKind::IoPressure {
             return; // the page's, most likely
         }
-        if let Some(pending) = &mut self.pending {
-            pending.add(trigger);
-        } else if self.may(&trigger, now) {
-            let due = match trigger.kind {
-                TriggerKind::Request => now,
-                _ if trigger.open => now + OPEN,
-                _ => now + SETTLE,
-            };
-            self.pending = Some(Pending {
-                triggers: vec![trigger],
-                due,
-            });
+        let same = self
+            .pending
+            .iter_mut()
+            .find(|pending| pending.has(&trigger));
+        if let Some(pending) = same {
+            pending.add(trigger, now);
+        } else if self.pending.len() < MOST_PENDING && self.may(&trigger, now) {
+            self.pending.push(Pending::new(trigger, now));
         }
+    }
+
+    fn pace(&mut self, trigger: &Trigger) -> &mut Pace {
+        let mut of = paced(trigger);
+        if self.paces.len() >= MOST_PACES && !self.paces.contains_key(&of) {
+            of.1.clear();
+        }
+        self.paces.entry(of).or_insert_with(Pace::new)
     }
 
     /// Whether it may have a window. Each kind has a pace of its own, and a request needs none.
     fn may(&mut self, trigger: &Trigger, now: Nanos) -> bool {
-        let pace = self.paces.entry(trigger.kind).or_insert_with(Pace::new);
-        trigger.kind == TriggerKind::Request || pace.allows(now, severity(trigger))
+        trigger.kind == TriggerKind::Request || self.pace(trigger).allows(now, severity(trigger))
     }
 
-    /// Takes the window out.
-    fn take(&mut self) {
-        let Some(pending) = self.pending.take() else {
-            return;
-        };
+    /// Writes what there is of a stall, and from some seconds before it.
+    fn take(&mut self, pending: Pending) {
         let unix_s = Linux.unix_seconds();
-        let mut suppressed = 0;
-        let mut worst: BTreeMap<TriggerKind, f64> = BTreeMap::new();
+        let now = Linux.now();
+        let mut worst: BTreeMap<(TriggerKind, String), (f64, &Trigger)> = BTreeMap::new();
         for trigger in &pending.triggers {
-            let worst = worst.entry(trigger.kind).or_default();
-            *worst = worst.max(severity(trigger));
+            let severity = severity(trigger);
+            let worst = worst.entry(paced(trigger)).or_insert((severity, trigger));
+            worst.0 = worst.0.max(severity);
         }
-        for (kind, worst) in worst {
-            let pace = self.paces.entry(kind).or_insert_with(Pace::new);
-            suppressed += pace.written(Linux.now(), worst);
+        let mut suppressed = 0;
+        for (worst, trigger) in worst.into_values() {
+            suppressed += self.pace(trigger).written(now, worst);
         }
         if self.waiting.len() >= MOST_WAITING {
             self.failed += 1;
@@ -304,23 +420,23 @@ impl Watch<'_, '_, '_> {
         }
         let name = folder::name(&self.directory, unix_s);
         let spool = folder::spool(&self.directory, &name, std::process::id());
-        let taken = self.window.take(&spool).map_err(|error| error.to_string());
+        let begin = pending.begin.max(now.saturating_sub(LONGEST_TRACE));
+        let from = begin.saturating_sub(self.args.keep);
+        let taken = self
+            .black_box
+            .take(&spool, from)
+            .map_err(|error| error.to_string());
         let told = taken.and_then(|taken| {
-            let (begin_ns, end_ns) = pending.window(taken.end);
             let stall = Stall {
                 unix_s,
                 triggers: pending.triggers,
-                begin_ns,
-                end_ns,
-                from_ns: taken.since.0, // when the pages are read, what they have
+                begin_ns: pending.begin.max(taken.since).0,
+                end_ns: pending.end.0,
+                from_ns: taken.since.0,
                 taken_ns: taken.end.0,
-                gap_ns: taken.gap.0,
                 suppressed,
             };
-            let written = Folder::open(&spool).and_then(|folder| {
-                folder.write(page::STALL.as_ref(), output::json(&stall).as_bytes())
-            });
-            written.map_err(|e| e.to_string())
+            write_stall(&spool, &stall)
         });
         match told {
             Ok(()) => self.waiting.push_back(spool),
@@ -365,8 +481,11 @@ impl Watch<'_, '_, '_> {
 
     fn end(mut self, why: &str, watched: Nanos) -> Result<ExitCode, Failure> {
         let deadline = Linux.now() + LAST_PAGE;
-        // Nothing is traced any more while the last page is made.
-        let stopped = self.triggers.stop().and(self.window.stop());
+        // Nothing is recorded any more while the last page is made.
+        drop(self.black_box);
+        if let Some(survivor) = self.survivor.take() {
+            survivor.end();
+        }
         let json = self.args.json;
         let mut next = || match self.writing.take() {
             Some(child) => Some(child),
@@ -405,9 +524,21 @@ impl Watch<'_, '_, '_> {
                 count(suppressed, "trigger"),
             ))?;
         }
-        stopped?;
+        if self.lost > 0 {
+            tell(&format!(
+                "{} records were lost because a ring of the kernel was full",
+                self.lost
+            ));
+        }
         Ok(ExitCode::from(if failed > 0 { ERROR } else { DONE }))
     }
+}
+
+/// Writes when and why into the folder of a window.
+fn write_stall(spool: &Path, stall: &Stall) -> Result<(), String> {
+    let written = Folder::open(spool)
+        .and_then(|folder| folder.write(page::STALL.as_ref(), output::json(stall).as_bytes()));
+    written.map_err(|error| error.to_string())
 }
 
 /// This program again, though its file may have been replaced since.
@@ -418,4 +549,53 @@ fn start_page(spool: &Path, json: bool) -> std::io::Result<Child> {
         command.arg("--json");
     }
     command.stdin(Stdio::null()).spawn()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trigger(tid: u32, begin_ms: u64, end_ms: u64) -> Trigger {
+        Trigger {
+            tid: Some(tid),
+            begin_ns: Some(Nanos::millis(begin_ms).0),
+            ..Trigger::new(TriggerKind::SlowCall, Nanos::millis(end_ms).0)
+        }
+    }
+
+    /// ```text
+    /// s   0   1   2   3   4   5   6   7
+    /// 7   [---]
+    /// 8     [-----]                        the same stall: it began before the end of the first
+    /// 9                       [---]        another
+    /// ```
+    #[test]
+    fn losses_of_the_same_time_are_one_stall() {
+        let now = Nanos::secs(1);
+        let mut stall = Pending::new(trigger(7, 0, 1_000), now);
+        assert_eq!(stall.due, Nanos::secs(2));
+        let second = trigger(8, 500, 2_000);
+        assert!(stall.has(&second));
+        stall.add(second, now);
+        assert_eq!(
+            (stall.begin, stall.end, stall.due),
+            (Nanos(0), Nanos::secs(2), Nanos::secs(3))
+        );
+        assert!(!stall.has(&trigger(9, 5_000, 6_000)));
+        assert!(!stall.has(&Trigger::new(TriggerKind::Request, 0)));
+    }
+
+    #[test]
+    fn a_loss_that_goes_on_is_waited_for_and_named_once() {
+        let open = Trigger {
+            open: true,
+            ..trigger(7, 0, 1_000)
+        };
+        let mut stall = Pending::new(open, Nanos::secs(1));
+        assert_eq!(stall.due, Nanos::secs(6));
+        stall.add(trigger(7, 0, 3_000), Nanos::secs(3));
+        assert_eq!((stall.triggers.len(), stall.due), (1, Nanos::secs(4)));
+        stall.add(trigger(8, 3_000, 40_000), Nanos::secs(40));
+        assert_eq!(stall.due, Nanos::secs(16), "not for ever");
+    }
 }

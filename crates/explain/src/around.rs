@@ -8,6 +8,7 @@
 //! Where a call fired, the question is about that call, not about others that lost time meanwhile (module `fired`).
 
 mod fired;
+pub mod lost;
 
 use std::collections::BTreeMap;
 
@@ -76,7 +77,7 @@ fn pressure(findings: &Findings, all: &[Lost<'_>], kind: TriggerKind) -> Option<
                 .or_else(|| sums.greatest(|word| memory(word) || word == "io", 0.0))
         },
         TriggerKind::IoPressure => |sums| sums.greatest(|word| word == "io", 0.0),
-        TriggerKind::SlowCall | TriggerKind::Request => return None,
+        _ => return None,
     };
     told(all, &Chosen::among(all, word), "operations").or_else(|| {
         let reclaimed = kind == TriggerKind::MemoryPressure;

@@ -1,4 +1,4 @@
-//! What `stopgap watch` says, JSON `stopgap.watch/1`: one document a stall, one at the end.
+//! What `stopgap watch` says, JSON `stopgap.watch/2`: one document a stall, one at the end.
 //!
 //! All times are nanoseconds on the trace's clock (`CLOCK_MONOTONIC`), but for `unix_s`.
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::explain::Findings;
 
 /// The name and version of the documents' form.
-pub const SCHEMA: &str = "stopgap.watch/1";
+pub const SCHEMA: &str = "stopgap.watch/2";
 
 /// One document, a line of standard output with `--json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -62,10 +62,8 @@ pub struct Stall {
     pub end_ns: u64,
     /// The trace has nothing from before.
     pub from_ns: u64,
-    /// When tracing was switched off to take the window out.
+    /// When the trace was taken: it ends there. The watch goes on.
     pub taken_ns: u64,
-    /// For how long it was off.
-    pub gap_ns: u64,
     /// Triggers since the window before that were too near to it to write another.
     pub suppressed: u64,
 }
@@ -80,8 +78,18 @@ pub enum TriggerKind {
     MemoryPressure,
     /// Tasks waited for block I/O.
     IoPressure,
-    /// A watched call took too long.
+    /// A thread lost too much time in a system call or a page fault: asleep, or without a CPU.
     SlowCall,
+    /// A thread was ready and got no CPU.
+    RunQueue,
+    /// A thread slept uninterruptibly (state D).
+    Blocked,
+    /// The CPU quota of its cgroup stopped a thread.
+    CpuQuota,
+    /// A program marked a moment.
+    Mark,
+    /// The watch, or the machine, ended without a word: these are its last seconds.
+    CutOff,
     /// Somebody asked (SIGUSR1).
     Request,
 }
@@ -93,23 +101,51 @@ pub struct Trigger {
     pub kind: TriggerKind,
     /// When it was seen.
     pub at_ns: u64,
-    /// Pressure: how long some task waited within the window. Call: how long it took, or had
-    /// taken so far. Null of a request, and where it could not be measured.
+    /// When the thread began to lose time; null where no thread did.
+    pub begin_ns: Option<u64>,
+    /// Pressure: how long some task waited within the window. A thread: the time that it lost, or
+    /// had lost so far. Null of a request, and where it could not be measured.
     pub measured_ns: Option<u64>,
-    /// From when on it fires; null of a request.
+    /// From when on it fires; null of a request and of a mark.
     pub threshold_ns: Option<u64>,
     /// Pressure: the window.
     pub window_ns: Option<u64>,
     /// Pressure: its file, where it is a cgroup's.
     pub group: Option<String>,
-    /// Call: its name.
+    /// The system call that the thread was in, `fault` of a page fault; null outside of both.
     pub call: Option<String>,
-    /// Call: its thread.
+    /// The name of a mark.
+    pub mark: Option<String>,
+    /// The process of the thread.
+    pub pid: Option<u32>,
+    /// The thread.
     pub tid: Option<u32>,
-    /// Call: its thread's name, where it could be read.
+    /// Its name, where it is known.
     pub task: Option<String>,
-    /// Call: whether it had not ended.
+    /// Whether the thread still lost time when it fired.
     pub open: bool,
+}
+
+impl Trigger {
+    /// Returns a trigger of which nothing is known but its kind, and when it fired.
+    #[must_use]
+    pub fn new(kind: TriggerKind, at_ns: u64) -> Trigger {
+        Trigger {
+            kind,
+            at_ns,
+            begin_ns: None,
+            measured_ns: None,
+            threshold_ns: None,
+            window_ns: None,
+            group: None,
+            call: None,
+            mark: None,
+            pid: None,
+            tid: None,
+            task: None,
+            open: false,
+        }
+    }
 }
 
 /// Explanation of a stall.

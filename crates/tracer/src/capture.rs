@@ -16,7 +16,6 @@ pub(crate) mod instance;
 pub(crate) mod maps;
 mod perf;
 pub(crate) mod threads;
-mod window;
 
 pub use perf::PerfSpool;
 
@@ -42,9 +41,6 @@ use crate::layout;
 use crate::page::PageLayout;
 use crate::spool::{self, DESCRIPTION, END, End, Spool, pages_of};
 use instance::Instance;
-
-pub(crate) use window::exclude_ourselves;
-pub use window::{Taken, Window, complete_from};
 
 /// The events to capture, and the place for them.
 #[derive(Debug, Clone)]

@@ -13,9 +13,6 @@ use crate::waits::WaitsDescription;
 /// The version of the description, as spools name it.
 pub const SCHEMA: &str = "stopgap.spool/1";
 
-/// The most threads whose names a description has.
-pub(crate) const DESCRIPTION_TASKS: usize = 65_536;
-
 /// The subject of a trace, for its metadata.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Subject {

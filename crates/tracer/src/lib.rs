@@ -18,12 +18,13 @@
 //! | [`recording`] | recording without tracefs: waits by BPF, or switches by perf, and counters |
 //! | [`trace`] | all that was captured as one trace |
 //! | [`waits`] | waits that BPF programs record: into the spool, and out of it |
-//! | [`slow_calls`] | system calls that take too long, seen while they happen |
+//! | [`black_box`] | the last seconds of waits in memory, until something has happened |
 //!
 //! All but the capture and the counters is pure (names of functions are read from the files that [`perf::ElfNames`] is
 //! told): bytes in, events out. What is wrong with the bytes is an error or a
 //! `missing` with its name and place, never a panic.
 
+pub mod black_box;
 pub mod capture;
 pub mod counters;
 pub mod decode;
@@ -38,7 +39,6 @@ pub mod page;
 pub mod perf;
 pub mod print;
 pub mod recording;
-pub mod slow_calls;
 pub mod spool;
 pub mod symbols;
 pub mod trace;

@@ -113,9 +113,7 @@ impl<'s> Recording<'s> {
             description.metadata.missing = opened.missing();
             description.metadata.events = Some(opened.events());
             description.waits = Some(opened.description());
-            let names = syscalls::Sysno::iter()
-                .filter_map(|call| Some((u32::try_from(call.id()).ok()?, call.name().to_owned())));
-            description.syscalls = names.collect();
+            description.syscalls = waits::syscall_names();
             waits = Some(opened);
         }
         let wanted = Wanted {

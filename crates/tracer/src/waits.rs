@@ -12,6 +12,8 @@ mod source;
 mod spool;
 mod unwind;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 pub use stopgap_capture::Part;
 use stopgap_events::units::Bytes;
@@ -21,6 +23,7 @@ use crate::perf::Mapping;
 pub use cgroups::CGROUPS;
 pub(crate) use source::Waits;
 pub use spool::WaitSpool;
+pub(crate) use spool::unsupported;
 
 /// A description of the files of waits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +52,20 @@ impl Default for Options {
             parts: stopgap_capture::Options::default().parts,
         }
     }
+}
+
+/// Returns the names of this machine's system calls, by number.
+#[must_use]
+pub fn syscall_names() -> BTreeMap<u32, String> {
+    syscalls::Sysno::iter()
+        .filter_map(|call| Some((u32::try_from(call.id()).ok()?, call.name().to_owned())))
+        .collect()
+}
+
+/// Returns the mark that a thread made by taking the name `comm`: `stopgap_mark()` of `stopgap_mark.h`.
+#[must_use]
+pub fn mark_of(comm: &str) -> Option<&str> {
+    comm.strip_prefix('\u{1}')
 }
 
 /// The file of a ring's records.

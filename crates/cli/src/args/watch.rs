@@ -3,51 +3,69 @@
 use std::path::PathBuf;
 
 use stopgap_events::units::{Bytes, Nanos};
-use stopgap_tracer::slow_calls::{Limit, number};
+use stopgap_tracer::waits::syscall_names;
 
 use super::values::{pid, size, time};
 
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "A stall is a pair of files, stall-TIME.txt (the page: what fired, the cause, and \
-                  explain's findings) and stall-TIME.parquet (the trace), and a line on standard \
-                  output. kill -USR1 takes a window now; Ctrl-C ends. Needs root: without it there \
-                  is no trace. Start with: stopgap watch"
+                  explain's findings) and stall-TIME.parquet (the trace, with the stall in its middle), \
+                  and a line on standard output. kill -USR1 takes a window now; Ctrl-C ends. Needs BPF: root, \
+                  or CAP_BPF and CAP_PERFMON. Start with: stopgap watch"
 )]
 pub(crate) struct Watch {
-    /// Watch this process, all its threads and what they start, until it ends [default: the whole
-    /// system].
+    /// Stalls of this process, all its threads and what they start fire, until it ends [default: those
+    /// of any process]. The trace has all threads of the machine in any case.
     #[arg(short, long, value_name = "PID", value_parser = pid)]
     pub(crate) pid: Option<u32>,
+    /// Stalls of threads and processes of this name fire (at most 15 bytes, as ps -o comm prints it); repeat
+    /// it for more names.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) comm: Vec<String>,
     /// Pressure that fires, as 150ms/1s: tasks waited for memory for 150 ms within a second. With the
     /// resource before it for one alone, as memory=150ms/1s,io=700ms/1s; off: none. Windows of 500ms to
     /// 10s [default: memory=150ms/1s,io=700ms/1s].
     #[arg(long, value_name = "[RESOURCE=]STALL/WINDOW", value_delimiter = ',', value_parser = psi)]
     pub(crate) psi: Vec<Psi>,
-    /// System calls that fire when they take so long, as mmap=10ms,ioctl=1s; off: none [default: mmap,
-    /// munmap, mprotect, mremap, brk and madvise from 10ms on with -p, from 50ms on without].
-    #[arg(long, value_name = "CALL=TIME", value_delimiter = ',', value_parser = slow)]
+    /// Time that a thread loses in one system call, asleep or without a CPU, and that fires, as
+    /// fsync=50ms,futex=1s. Beside calls: fault (page faults), any (calls and faults but for waits for work,
+    /// as poll), run-queue (ready without a CPU), blocked (state D), cpu-quota; off: none [default:
+    /// any=250ms,run-queue=100ms,blocked=1s,cpu-quota=100ms].
+    #[arg(long, value_name = "WHAT=TIME", value_delimiter = ',', value_parser = slow)]
     pub(crate) slow: Vec<Slow>,
+    /// A mark that fires: the NAME that a program gives to stopgap_mark() (stopgap_mark.h). Repeat it for more.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) mark: Vec<String>,
+    /// Write the last seconds to a file of --buffer bytes, too, and sync it each second: after the machine has hung or lost
+    /// power, the next watch into the same directory makes a page of it.
+    #[arg(long)]
+    pub(crate) survive: bool,
     /// Directory for the stalls [default: watch in where records go: $XDG_STATE_HOME/stopgap or
     /// ~/.local/state/stopgap, else a private folder under the temporary directory].
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// Memory of the window for each CPU, as 32M: what happened last, as far back as that holds
-    /// [default: 16M, or the CPU's share of 1/32 of memory].
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub(crate) buffer: Option<Bytes>,
+    /// Seconds before a stall that its trace has, as far as the buffer holds them.
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s")]
+    pub(crate) keep: Nanos,
+    /// Memory for what happened last, as 64M.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64M")]
+    pub(crate) buffer: Bytes,
     /// The most that stalls may take on the disk; the oldest go first.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
     pub(crate) disk: Bytes,
     /// Stop after this time, as 8h [default: at Ctrl-C, or when the process ends].
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     pub(crate) duration: Option<Nanos>,
-    /// Print a line of JSON a stall, and one at the end (schema stopgap.watch/1).
+    /// Print a line of JSON a stall, and one at the end (schema stopgap.watch/2).
     #[arg(long)]
     pub(crate) json: bool,
     /// Make the files of a window that was taken out, from its folder; watch does this itself.
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub(crate) finish: Option<PathBuf>,
+    /// Write what standard input sends into this file; watch does this itself.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(crate) keep_in: Option<PathBuf>,
 }
 
 /// A trigger by pressure.
@@ -65,11 +83,45 @@ pub(crate) enum Resource {
     Io,
 }
 
-/// A trigger by a slow call.
+/// A trigger by time that a thread loses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Slow {
     Off,
     On(Limit),
+}
+
+/// What a thread loses time in, and from when on it fires.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Limit {
+    pub(crate) what: What,
+    pub(crate) time: Nanos,
+}
+
+/// What a thread loses time in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A system call, by its name, or a page fault.
+    Call(String),
+    /// Any call and fault, but for waits for work.
+    Any,
+    /// Ready, and without a CPU.
+    RunQueue,
+    /// State D.
+    Blocked,
+    /// Its cgroup's quota of CPU time.
+    CpuQuota,
+}
+
+impl What {
+    pub(crate) fn word(&self) -> &str {
+        match self {
+            What::Call(call) => call,
+            What::Any => "any",
+            What::RunQueue => "run-queue",
+            What::Blocked => "blocked",
+            What::CpuQuota => "cpu-quota",
+        }
+    }
 }
 
 fn psi(text: &str) -> Result<Psi, String> {
@@ -108,23 +160,32 @@ fn slow(text: &str) -> Result<Slow, String> {
     if text == "off" {
         return Ok(Slow::Off);
     }
-    let (call, limit) = text
+    let (word, limit) = text
         .split_once('=')
-        .ok_or_else(|| format!("'{text}' is no limit; write it as mmap=10ms"))?;
-    if number(call).is_none() {
-        let known = stopgap_kernel::syscalls::chosen();
-        let names: Vec<&str> = known.into_iter().map(|(_, name)| name).collect();
-        return Err(format!("'{call}' is none of {}", names.join(" ")));
-    }
-    let limit = time(limit)?;
-    if limit < Nanos::millis(1) {
+        .ok_or_else(|| format!("'{text}' is no limit; write it as fsync=50ms"))?;
+    let what = match word {
+        "any" => What::Any,
+        "run-queue" => What::RunQueue,
+        "blocked" => What::Blocked,
+        "cpu-quota" => What::CpuQuota,
+        call if call == FAULT || syscall_names().values().any(|name| name == call) => {
+            What::Call(call.to_owned())
+        }
+        _ => {
+            return Err(format!(
+                "'{word}' is no system call of this machine, nor fault, any, run-queue, blocked or cpu-quota"
+            ));
+        }
+    };
+    let time = time(limit)?;
+    if time < Nanos::millis(1) {
         return Err(format!("{text}: below 1ms each call would fire"));
     }
-    Ok(Slow::On(Limit {
-        call: call.to_owned(),
-        time: limit,
-    }))
+    Ok(Slow::On(Limit { what, time }))
 }
+
+/// Page faults among calls.
+pub(crate) const FAULT: &str = "fault";
 
 impl Watch {
     /// Pressure that fires: resource, stall, window.
@@ -148,18 +209,22 @@ impl Watch {
         all
     }
 
-    /// Calls that fire. Memory calls alone by default: ioctl and the others may wait on purpose (the
-    /// next frame, a virtual machine), which no limit tells from a stall.
+    /// What a thread may lose before it fires.
     pub(crate) fn limits(&self) -> Vec<Limit> {
         if self.slow.is_empty() {
-            // Most of a frame for a program that somebody suspects; three frames for any program.
-            let time = Nanos::millis(if self.pid.is_some() { 10 } else { 50 });
-            let calls = ["mmap", "munmap", "mprotect", "mremap", "brk", "madvise"];
-            let limit = |call: &str| Limit {
-                call: call.to_owned(),
-                time,
+            // A quarter of a second is felt by whoever waits; a CPU that does not come for six frames, too.
+            let limit = |(what, ms)| Limit {
+                what,
+                time: Nanos::millis(ms),
             };
-            return calls.into_iter().map(limit).collect();
+            return [
+                (What::Any, 250),
+                (What::RunQueue, 100),
+                (What::Blocked, 1_000),
+                (What::CpuQuota, 100),
+            ]
+            .map(limit)
+            .into();
         }
         let limit = |slow: &Slow| match slow {
             Slow::Off => None,
@@ -198,10 +263,15 @@ mod tests {
     #[test]
     fn a_limit_names_a_call_of_this_machine() {
         let limit = Limit {
-            call: "ioctl".to_owned(),
+            what: What::Call("ioctl".to_owned()),
             time: Nanos::secs(1),
         };
         assert_eq!(slow("ioctl=1s"), Ok(Slow::On(limit)));
+        let limit = Limit {
+            what: What::RunQueue,
+            time: Nanos::millis(20),
+        };
+        assert_eq!(slow("run-queue=20ms"), Ok(Slow::On(limit)));
         for wrong in ["ioctl", "nosuchcall=1s", "mmap=1us", "mmap=x"] {
             assert!(slow(wrong).is_err(), "{wrong}");
         }

@@ -6,16 +6,16 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::process::ExitCode;
 
-use stopgap_events::units::Nanos;
+use stopgap_explain::around::lost::Lost;
 use stopgap_explain::{Explainer, Findings, Options, around};
 use stopgap_kernel::Linux;
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::local_time::LocalTime;
 use stopgap_report::explain::screen;
 use stopgap_report::text::{plain, wrap};
+use stopgap_stats::verdict::Word;
 use stopgap_stats::watch::{Cause, Document, Page, Stall, Told, Trigger, TriggerKind};
 use stopgap_trace::{Metadata, file};
-use stopgap_tracer::capture::complete_from;
 use stopgap_tracer::spool::Spool;
 
 use super::folder::{PAGE, TRACE, stall_of};
@@ -30,8 +30,6 @@ use crate::whole_file::{self, WholeFile};
 pub(super) const STALL: &str = "stall.json";
 /// The most bytes that it has.
 const LARGEST: u64 = 16 << 20;
-/// Length of the trace before a stall, which had begun before it was felt.
-const BEFORE: Nanos = Nanos::secs(10);
 /// Slow operations that are looked at for the cause.
 const CANDIDATES: usize = 500;
 /// Most slow operations on the page.
@@ -51,17 +49,14 @@ pub(super) fn finish(folder: &Path, json: bool) -> Result<ExitCode, Failure> {
     };
     let why = opened.content(STALL.as_ref(), LARGEST);
     let why = why.map_err(|error| wrong(&error))?;
-    let mut stall: Stall = serde_json::from_slice(&why).map_err(|error| wrong(&error))?;
+    let stall: Stall = serde_json::from_slice(&why).map_err(|error| wrong(&error))?;
     let stall_name = folder.file_name().and_then(stall_of);
     let (name, _) = stall_name.ok_or_else(|| wrong(&"its folder is none of a stall"))?;
     let directory = folder.parent().unwrap_or_else(|| Path::new("."));
 
-    let complete = complete_from(&spool)?.unwrap_or(Nanos(0)).0;
-    let begin = stall.begin_ns.saturating_sub(BEFORE.0);
-    stall.from_ns = stall.from_ns.max(begin).max(complete);
     let path = directory.join(name);
     let trace = path.with_extension(TRACE);
-    let (mut findings, written) = explain(&spool, &mut stall, &trace)?;
+    let (mut findings, own, written) = explain(&spool, &stall, &trace)?;
     let mut whole = true;
     let mut said = |what: &Path, result: Result<(), String>| match result {
         Ok(()) => Some(what.display().to_string()),
@@ -72,7 +67,7 @@ pub(super) fn finish(folder: &Path, json: bool) -> Result<ExitCode, Failure> {
         }
     };
     let trace = said(&trace, written);
-    let (trigger, cause) = around::headline(&findings, &stall);
+    let (trigger, cause) = headline(&findings, &stall, own);
     let line = line(&stall, trigger, &cause);
     inside_first(&mut findings, &stall);
     let page = path.with_extension(PAGE);
@@ -101,57 +96,59 @@ pub(super) fn finish(folder: &Path, json: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(if whole { DONE } else { ERROR }))
 }
 
+/// The findings of a trace; the causes of triggers, by their place among the stall's; and whether the trace could be written.
+type Explained = (Findings, Vec<(usize, Cause)>, Result<(), String>);
+
 /// Writes the events of the stall's trace to `path`, and explains them. That they could not be written does
-/// not keep them from being explained. Threads whose names were not known when they fired get them.
-fn explain(
-    spool: &Spool,
-    stall: &mut Stall,
-    path: &Path,
-) -> Result<(Findings, Result<(), String>), Failure> {
+/// not keep them from being explained.
+fn explain(spool: &Spool, stall: &Stall, path: &Path) -> Result<Explained, Failure> {
     let mut trace = spool.trace(&symbols(spool))?;
     let options = Options {
         top: CANDIDATES,
         frame_marker: None,
     };
     let mut explainer = Explainer::new(&trace.metadata(), options);
-    let from = stall.from_ns;
-    // A call that fired may have begun before the trace.
-    for trigger in &stall.triggers {
-        let begin = (trigger.at_ns).saturating_sub(trigger.measured_ns.unwrap_or(0));
-        if let (TriggerKind::SlowCall, Some(tid), Some(call)) =
-            (trigger.kind, trigger.tid, &trigger.call)
-            && begin < from
-            && from < trigger.at_ns
-        {
-            explainer.is_in_call(tid, call, from);
-        }
-    }
-    let mut nameless: Vec<&mut Trigger> = (stall.triggers.iter_mut())
-        .filter(|trigger| trigger.tid.is_some() && trigger.task.is_none())
-        .collect();
+    let losses = stall.triggers.iter().enumerate();
+    let losses = losses.map(|(at, trigger)| (at, Lost::new(trigger, stall.begin_ns)));
+    let mut losses: Vec<(usize, Lost<'_>)> = losses.collect();
     let mut out = create(path);
     while let Some(event) = trace.next_event()? {
-        for trigger in &mut nameless {
-            if event.tid == trigger.tid
-                && let Some(comm) = &event.comm
-                && event.time.0 <= trigger.at_ns
-                && trigger.task.as_deref() != Some(&**comm)
-            {
-                trigger.task = Some(comm.to_string());
-            }
+        for (_, lost) in &mut losses {
+            lost.event(&event);
         }
-        // The decoder has learned names from what came before.
-        if event.time.0 >= from {
-            explainer.event(&event);
-            if let Ok((_, writer)) = &mut out
-                && let Err(error) = writer.write(&event)
-            {
-                out = Err(error.to_string()); // the incomplete file goes
-            }
+        explainer.event(&event);
+        if let Ok((_, writer)) = &mut out
+            && let Err(error) = writer.write(&event)
+        {
+            out = Err(error.to_string()); // the incomplete file goes
         }
     }
     let written = out.and_then(|out| finish_trace(out, &trace.metadata()));
-    Ok((explainer.finish(), written))
+    let causes = losses.iter();
+    let causes = causes.filter_map(|(at, lost)| Some((*at, lost.cause()?)));
+    Ok((explainer.finish(), causes.collect(), written))
+}
+
+/// The trigger that leads the stall, and its cause: pressure that the trace explains, else the thread that lost most, by its own
+/// waits; else what the operations of all lost.
+fn headline<'s>(
+    findings: &Findings,
+    stall: &'s Stall,
+    own: Vec<(usize, Cause)>,
+) -> (Option<&'s Trigger>, Cause) {
+    let rank = |at: usize| {
+        let trigger = &stall.triggers[at];
+        let pressure = matches!(
+            trigger.kind,
+            TriggerKind::MemoryPressure | TriggerKind::IoPressure
+        );
+        let thread = trigger.tid.is_some();
+        (pressure, thread, trigger.measured_ns)
+    };
+    match own.into_iter().max_by_key(|(at, _)| rank(*at)) {
+        Some((at, cause)) => (Some(&stall.triggers[at]), cause),
+        None => around::headline(findings, stall),
+    }
 }
 
 type Writer = file::Writer<BufWriter<fs::File>>;
@@ -202,11 +199,10 @@ fn text(
         ..style()
     };
     let ms = |ns: u64| ns as f64 / 1e6;
-    let since = |ns: u64| ms(stall.taken_ns) - ms(ns);
     let mut rows = vec![("CAUSE", cause.word.clone())];
     for trigger in &stall.triggers {
-        let before = since(trigger.at_ns).max(0.0);
-        let row = format!("{}, {before:.0} ms before the end", words(trigger));
+        let at = (ms(trigger.at_ns) - ms(stall.from_ns)) / 1e3;
+        let row = format!("{}, at {at:.1} s", words(trigger));
         rows.push(("FIRED", row));
     }
     if stall.suppressed > 0 {
@@ -219,12 +215,10 @@ fn text(
     rows.push((
         "WINDOW",
         format!(
-            "the trace has the last {:.1} s; the stall is looked for from {:.0} ms to {:.0} ms before its end; \
-             then nothing was traced for {:.1} ms",
-            since(stall.from_ns) / 1e3,
-            since(stall.begin_ns),
-            since(stall.end_ns),
-            ms(stall.gap_ns)
+            "the trace has {:.1} s; the stall is from {:.1} s to {:.1} s in it",
+            (ms(stall.taken_ns) - ms(stall.from_ns)) / 1e3,
+            (ms(stall.begin_ns) - ms(stall.from_ns)) / 1e3,
+            (ms(stall.end_ns) - ms(stall.from_ns)) / 1e3,
         ),
     ));
     rows.push(("TRACE", trace.unwrap_or("could not be written").to_owned()));
@@ -233,8 +227,11 @@ fn text(
     for (word, row) in rows {
         text.push_str(&row_of(word, &row, style.width));
     }
-    text.push('\n');
-    text.push_str(&screen(findings, style));
+    // Of waits alone the findings have nothing: the cause above is what is known.
+    if findings.verdict.word != Word::Unsupported {
+        text.push('\n');
+        text.push_str(&screen(findings, style));
+    }
     text
 }
 

@@ -1,16 +1,14 @@
-//! The triggers: pressure, slow calls, a request.
+//! The triggers that are no waits: pressure, a request. And all triggers in words.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use stopgap_events::units::Nanos;
 use stopgap_kernel::clock::Clock;
-use stopgap_kernel::files::read_lossy;
 use stopgap_kernel::linux::PressureTrigger;
 use stopgap_kernel::{Linux, pressure, signals};
 use stopgap_stats::watch::{Trigger, TriggerKind};
-use stopgap_tracer::slow_calls::{SlowCall, SlowCalls};
 
 use crate::args::Resource;
 use crate::session::tell;
@@ -35,19 +33,14 @@ struct Source {
 }
 
 /// Everything that can fire.
-pub(super) struct Triggers<'j, 's> {
+pub(super) struct Triggers {
     sources: Vec<Source>,
-    slow: Option<SlowCalls<'j, 's>>,
 }
 
-impl<'j, 's> Triggers<'j, 's> {
+impl Triggers {
     /// Those of `pressures` (what, for how long, within which window), for the system and for the group
     /// of `pid`. Reports a kernel that keeps no pressure; the others still fire.
-    pub(super) fn new(
-        pressures: &[(Resource, Nanos, Nanos)],
-        pid: Option<u32>,
-        slow: Option<SlowCalls<'j, 's>>,
-    ) -> Triggers<'j, 's> {
+    pub(super) fn new(pressures: &[(Resource, Nanos, Nanos)], pid: Option<u32>) -> Triggers {
         let mut sources = Vec::new();
         for &(resource, stall, window) in pressures {
             let (word, kind) = match resource {
@@ -85,7 +78,7 @@ impl<'j, 's> Triggers<'j, 's> {
                 });
             }
         }
-        Triggers { sources, slow }
+        Triggers { sources }
     }
 
     /// Describes each source in words.
@@ -119,28 +112,10 @@ impl<'j, 's> Triggers<'j, 's> {
                 all.push(source.fire(now, measured));
             }
         }
-        if let Some(slow) = &mut self.slow {
-            match slow.look() {
-                Ok(calls) => all.extend(calls.into_iter().map(|call| of_call(call, now))),
-                Err(error) => {
-                    tell(&format!("slow calls do not fire any more: {error}"));
-                    self.slow = None;
-                }
-            }
-        }
         if signals::requested() {
-            all.push(Trigger {
-                kind: TriggerKind::Request,
-                at_ns: now.0,
-                ..nothing()
-            });
+            all.push(Trigger::new(TriggerKind::Request, now.0));
         }
         all
-    }
-
-    /// Ends them; what could not be removed is an error.
-    pub(super) fn stop(self) -> stopgap_tracer::Result<()> {
-        self.slow.map_or(Ok(()), SlowCalls::stop)
     }
 }
 
@@ -173,48 +148,12 @@ impl Source {
 
     fn fire(&self, now: Nanos, measured: Option<Nanos>) -> Trigger {
         Trigger {
-            kind: self.kind,
-            at_ns: now.0,
             measured_ns: measured.map(|ns| ns.0),
             threshold_ns: Some(self.stall.0),
             window_ns: Some(self.window.0),
             group: self.group.then(|| self.path.display().to_string()),
-            ..nothing()
+            ..Trigger::new(self.kind, now.0)
         }
-    }
-}
-
-fn nothing() -> Trigger {
-    Trigger {
-        kind: TriggerKind::Request,
-        at_ns: 0,
-        measured_ns: None,
-        threshold_ns: None,
-        window_ns: None,
-        group: None,
-        call: None,
-        tid: None,
-        task: None,
-        open: false,
-    }
-}
-
-fn of_call(call: SlowCall, now: Nanos) -> Trigger {
-    let comm = read_lossy(&Linux, Path::new(&format!("/proc/{}/comm", call.tid)));
-    Trigger {
-        kind: TriggerKind::SlowCall,
-        at_ns: if call.open {
-            now.0
-        } else {
-            (call.begin + call.length).0
-        },
-        measured_ns: Some(call.length.0),
-        threshold_ns: Some(call.limit.0),
-        call: Some(call.call),
-        tid: Some(call.tid),
-        task: comm.ok().map(|comm| comm.trim_end().to_owned()),
-        open: call.open,
-        ..nothing()
     }
 }
 
@@ -223,6 +162,11 @@ fn word(kind: TriggerKind) -> &'static str {
         TriggerKind::MemoryPressure => "memory pressure",
         TriggerKind::IoPressure => "I/O pressure",
         TriggerKind::SlowCall => "slow call",
+        TriggerKind::RunQueue => "run queue",
+        TriggerKind::Blocked => "state D",
+        TriggerKind::CpuQuota => "CPU quota",
+        TriggerKind::Mark => "mark",
+        TriggerKind::CutOff => "cut off",
         TriggerKind::Request => "request",
     }
 }
@@ -242,18 +186,39 @@ pub(super) fn words(trigger: &Trigger) -> String {
                 group.unwrap_or_default()
             )
         }
+        TriggerKind::Request => "on request".to_owned(),
+        TriggerKind::CutOff => "the last seconds before the watch was cut off".to_owned(),
+        TriggerKind::Mark => {
+            let mark = trigger.mark.as_deref().unwrap_or_default();
+            format!("mark {mark} of {}", thread(trigger))
+        }
         TriggerKind::SlowCall => {
-            let call = trigger.call.as_deref().unwrap_or("a call");
-            let task = trigger.task.as_deref().unwrap_or("a thread");
-            let tid = trigger.tid.map(|tid| format!(" ({tid})"));
+            let call = match trigger.call.as_deref() {
+                Some("fault") => "page fault",
+                Some(call) => call,
+                None => "a call",
+            };
             let open = if trigger.open { " and going on" } else { "" };
+            format!("{call} of {}, {measured} lost{open}", thread(trigger))
+        }
+        kind => {
+            let open = if trigger.open { " and going on" } else { "" };
+            let call = trigger.call.as_deref();
+            let call = call.map_or(String::new(), |call| format!(" in {call}"));
             format!(
-                "{call} of {task}{} {measured}{open}",
-                tid.unwrap_or_default()
+                "{} of {}{call} {measured}{open}",
+                word(kind),
+                thread(trigger)
             )
         }
-        TriggerKind::Request => "on request".to_owned(),
     }
+}
+
+/// A thread by name and number.
+fn thread(trigger: &Trigger) -> String {
+    let task = trigger.task.as_deref().unwrap_or("a thread");
+    let tid = trigger.tid.map(|tid| format!(" ({tid})"));
+    format!("{task}{}", tid.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -304,23 +269,29 @@ mod tests {
     #[test]
     fn triggers_read_as_sentences() {
         let pressure = Trigger {
-            kind: TriggerKind::MemoryPressure,
             measured_ns: Some(162_400_000),
             threshold_ns: Some(150_000_000),
             window_ns: Some(1_000_000_000),
-            ..nothing()
+            ..Trigger::new(TriggerKind::MemoryPressure, 0)
         };
         assert_eq!(words(&pressure), "memory pressure 162 ms in 1 s");
-        let call = SlowCall {
-            call: "mmap".to_owned(),
-            tid: u32::MAX,
-            begin: Nanos::millis(5),
-            length: Nanos::millis(31),
-            limit: Nanos::millis(10),
+        let call = Trigger {
+            call: Some("mmap".to_owned()),
+            tid: Some(12),
+            measured_ns: Some(31_000_000),
             open: true,
+            ..Trigger::new(TriggerKind::SlowCall, 0)
         };
-        let told = words(&of_call(call, Nanos::millis(36)));
-        assert_eq!(told, "mmap of a thread (4294967295) 31 ms and going on");
-        assert_eq!(words(&nothing()), "on request");
+        let told = words(&call);
+        assert_eq!(told, "mmap of a thread (12), 31 ms lost and going on");
+        let queue = Trigger {
+            kind: TriggerKind::RunQueue,
+            call: None,
+            open: false,
+            task: Some("gcc".to_owned()),
+            ..call
+        };
+        assert_eq!(words(&queue), "run queue of gcc (12) 31 ms");
+        assert_eq!(words(&Trigger::new(TriggerKind::Request, 0)), "on request");
     }
 }

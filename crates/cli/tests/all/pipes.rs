@@ -165,7 +165,7 @@ fn spool(folder: &Path, name: &str) -> PathBuf {
     let spool = folder.join(format!(".stall-{}.4194999.spool", name.replace('.', "-")));
     crate::common::spool(&spool);
     fs::set_permissions(&spool, fs::Permissions::from_mode(0o700)).unwrap();
-    let stall = r#"{"unix_s":1,"triggers":[],"begin_ns":0,"end_ns":1,"from_ns":0,"taken_ns":1,"gap_ns":0,"suppressed":0}"#;
+    let stall = r#"{"unix_s":1,"triggers":[],"begin_ns":0,"end_ns":1,"from_ns":0,"taken_ns":1,"suppressed":0}"#;
     fs::write(spool.join("stall.json"), stall).unwrap();
     let pipes = spool.join(name);
     if pipes.exists() {

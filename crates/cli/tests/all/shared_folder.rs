@@ -338,7 +338,7 @@ fn a_watch_takes_no_windows_of_another_user() {
     let shared = Shared::new(0o777, true);
     let planted = shared.path(".stall-20260101-000000.4194999.spool");
     spool(&planted);
-    let stall = r#"{"unix_s":1,"triggers":[],"begin_ns":0,"end_ns":1,"from_ns":0,"taken_ns":1,"gap_ns":0,"suppressed":0}"#;
+    let stall = r#"{"unix_s":1,"triggers":[],"begin_ns":0,"end_ns":1,"from_ns":0,"taken_ns":1,"suppressed":0}"#;
     fs::write(planted.join("stall.json"), stall).unwrap();
     for name in ["stall.json", "spool.json", "cpu0.raw", "cpu1.raw", "."] {
         chown(planted.join(name), Some(NOBODY), Some(NOBODY)).unwrap();
@@ -346,7 +346,7 @@ fn a_watch_takes_no_windows_of_another_user() {
     for end in ["parquet", "txt"] {
         shared.plant(&format!("stall-20260101-000000.{end}"));
     }
-    let words = words("watch -d 500ms --psi off --slow off --buffer 64K -o");
+    let words = words("watch -d 500ms --psi off --slow off --buffer 1M -o");
     let output = run
         .command(&words)
         .arg(shared.folder.path())

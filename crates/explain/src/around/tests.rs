@@ -42,18 +42,7 @@ fn findings(slow: Vec<Slow>) -> Findings {
 }
 
 fn stall(kind: TriggerKind, begin: u64, end: u64) -> Stall {
-    let trigger = Trigger {
-        kind,
-        at_ns: end * MS,
-        measured_ns: None,
-        threshold_ns: None,
-        window_ns: None,
-        group: None,
-        call: None,
-        tid: None,
-        task: None,
-        open: false,
-    };
+    let trigger = Trigger::new(kind, end * MS);
     Stall {
         unix_s: 0,
         triggers: vec![trigger],
@@ -61,7 +50,6 @@ fn stall(kind: TriggerKind, begin: u64, end: u64) -> Stall {
         end_ns: end * MS,
         from_ns: 0,
         taken_ns: end * MS,
-        gap_ns: 0,
         suppressed: 0,
     }
 }

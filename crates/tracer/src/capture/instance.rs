@@ -42,11 +42,6 @@ impl<'s> Instance<'s> {
         Ok(self.system.write(&self.path.join(file), text.as_bytes())?)
     }
 
-    /// Its folder.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     pub(crate) fn switch(&self, on: bool) -> Result<()> {
         self.write("tracing_on", if on { "1" } else { "0" })
     }

@@ -14,7 +14,7 @@ use super::cgroups::Grouped;
 use super::jit::Jit;
 use super::keyed::Keyed;
 use super::unwind::Chains;
-use super::{Mapped, waits_of};
+use super::{Mapped, mark_of, waits_of};
 use crate::error::{Error, Result};
 use crate::growing::{Complete, WholeLines};
 use crate::perf::{File, Mappings, Names, Stacks};
@@ -360,6 +360,16 @@ impl<R: Read> Waits<R> {
                 (time, cpu, tid, Kind::Span(Box::new(self.span(&span))))
             }
             Record::Task(task) => {
+                if task.event == TaskEvent::Renamed {
+                    if let Some(mark) = mark_of(&task.comm) {
+                        let kind = Kind::Mark { name: mark.into() };
+                        return self.put(task.time, None, task.tid, kind);
+                    }
+                    // Its own name again after a mark.
+                    if self.comm(task.tid).as_deref() == Some(task.comm.as_str()) {
+                        return;
+                    }
+                }
                 let thread = self.threads.entry(task.tid).or_default();
                 thread.pid = Some(task.tgid);
                 thread.comm = Some(Text::from(task.comm.as_str()));

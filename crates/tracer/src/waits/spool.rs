@@ -228,7 +228,7 @@ impl Out {
     }
 }
 
-fn unsupported(error: stopgap_capture::Error) -> Error {
+pub(crate) fn unsupported(error: stopgap_capture::Error) -> Error {
     match error {
         stopgap_capture::Error::Unsupported(why) => {
             stopgap_kernel::Error::unsupported("capture by BPF", why).into()

@@ -1,0 +1,527 @@
+//! The triggers that are waits: each record of the machine is looked at once, when it comes, and those that cost a thread more
+//! time than it may lose fire.
+//!
+//! What counts as lost of a wait:
+//!
+//! | the thread | lost |
+//! |---|---|
+//! | sleeps in a call that waits for work (`poll`, `epoll_wait`, `read`, a futex that is no lock, ...) | the time without a CPU after the wake-up |
+//! | sleeps in another call, in a page fault, or uninterruptibly (state D) in any | all |
+//! | is ready and has no CPU | all |
+//!
+//! Waits of a thread in the same call at the same place, one right after the other, are one loss.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use stopgap_events::units::Nanos;
+use stopgap_explain::around::lost::is_idle;
+use stopgap_stats::watch::{Trigger, TriggerKind};
+use stopgap_tracer::black_box::{Record, TaskEvent, Wait, flag};
+use stopgap_tracer::waits::mark_of;
+
+use crate::args::{FAULT, Limit, What};
+
+/// A thread that runs for longer between two waits has begun something new.
+const BREATH: u64 = 2_000_000;
+/// The time over which losses by a CPU quota are added: the quota's own period is a tenth of it.
+const QUOTA: u64 = 1_000_000_000;
+/// The kernel's priority of a thread that nobody has made nicer. What is nicer has agreed to wait for a CPU.
+const ORDINARY: i32 = 120;
+/// Sleeps of these states may be stalls: interruptible and uninterruptible. Who is stopped or ended loses nothing.
+const INTERRUPTIBLE: u32 = 1;
+const UNINTERRUPTIBLE: u32 = 2;
+/// Together with `UNINTERRUPTIBLE`: a kernel thread that idles.
+const NO_LOAD: u32 = 0x400;
+
+/// No machine numbers its calls higher.
+const MOST_CALLS: usize = 1 << 12;
+
+/// What fires for whom.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Whose {
+    /// This process and what it starts.
+    pub(super) pid: Option<u32>,
+    /// Threads and processes of these names.
+    pub(super) comms: Vec<String>,
+    /// Their marks of these names.
+    pub(super) marks: Vec<String>,
+    /// Nothing of this process and its children: the watch.
+    pub(super) not: u32,
+}
+
+/// A thread that lives.
+#[derive(Debug, Default)]
+struct Thread {
+    pid: u32,
+    parent: u32,
+    comm: String,
+    priority: i32,
+    is_kernel: bool,
+    /// When the open wait began for which a trigger has fired.
+    fired: u64,
+    loss: Loss,
+    quota: Quota,
+}
+
+/// A system call.
+#[derive(Debug, Clone)]
+struct Call {
+    name: String,
+    /// A limit of its own.
+    limit: Option<u64>,
+    /// Whether an interruptible sleep in it is idle, where its arguments do not say otherwise.
+    idle: bool,
+}
+
+/// Waits in one call, one right after the other.
+#[derive(Debug, Default)]
+struct Loss {
+    place: (Option<u32>, u64, u64),
+    begin: u64,
+    lost: u64,
+    ended: u64,
+    /// It fires again when it has doubled.
+    fires_at: u64,
+}
+
+#[derive(Debug, Default)]
+struct Quota {
+    begin: u64,
+    lost: u64,
+    fired: bool,
+}
+
+/// Limits, and the threads of the machine.
+#[derive(Debug)]
+pub(super) struct Stream {
+    /// By number.
+    calls: Vec<Option<Call>>,
+    /// Of page faults.
+    fault: Option<u64>,
+    any: Option<u64>,
+    run_queue: Option<u64>,
+    blocked: Option<u64>,
+    quota: Option<u64>,
+    whose: Whose,
+    /// The processes of `whose.pid`.
+    followed: HashSet<u32>,
+    threads: HashMap<u32, Thread>,
+}
+
+impl Stream {
+    /// `names` are those of system calls, by number.
+    pub(super) fn new(limits: &[Limit], names: BTreeMap<u32, String>, whose: Whose) -> Stream {
+        let of = |what: &What| {
+            let limit = limits.iter().rfind(|limit| limit.what == *what);
+            limit.map(|limit| limit.time.0)
+        };
+        let last = names
+            .last_key_value()
+            .map_or(0, |(&number, _)| number as usize);
+        let mut calls = vec![None; last.min(MOST_CALLS) + 1];
+        for (number, name) in names {
+            if let Some(call) = calls.get_mut(number as usize) {
+                *call = Some(Call {
+                    limit: of(&What::Call(name.clone())),
+                    idle: is_idle(&name, [None; 3]),
+                    name,
+                });
+            }
+        }
+        Stream {
+            calls,
+            fault: of(&What::Call(FAULT.to_owned())),
+            any: of(&What::Any),
+            run_queue: of(&What::RunQueue),
+            blocked: of(&What::Blocked),
+            quota: of(&What::CpuQuota),
+            followed: whose.pid.into_iter().collect(),
+            whose,
+            threads: HashMap::new(),
+        }
+    }
+
+    /// Takes a record. Returns what fires.
+    pub(super) fn record(&mut self, bytes: &[u8]) -> Option<Trigger> {
+        if let Some(wait) = Record::wait_of(bytes) {
+            return self.wait(&wait);
+        }
+        if let Ok(Record::Task(task)) = Record::parse(bytes) {
+            if task.event == TaskEvent::Exited {
+                self.threads.remove(&task.tid);
+                return None;
+            }
+            if self.followed.contains(&task.parent) {
+                self.followed.insert(task.tgid);
+            }
+            if let Some(mark) = mark_of(&task.comm) {
+                return self.mark(mark, task.tid, task.time);
+            }
+            let thread = self.threads.entry(task.tid).or_default();
+            (thread.pid, thread.parent) = (task.tgid, task.parent);
+            (thread.priority, thread.is_kernel) = (task.priority, task.is_kernel_thread);
+            thread.comm = task.comm;
+        }
+        None
+    }
+
+    fn mark(&self, mark: &str, tid: u32, time: u64) -> Option<Trigger> {
+        let asked = self.whose.marks.iter().any(|asked| asked == mark);
+        let thread = self
+            .threads
+            .get(&tid)
+            .filter(|_| asked && self.concerns(tid))?;
+        Some(Trigger {
+            mark: Some(mark.to_owned()),
+            pid: Some(thread.pid),
+            tid: Some(tid),
+            task: Some(thread.comm.clone()),
+            ..Trigger::new(TriggerKind::Mark, time)
+        })
+    }
+
+    /// Takes what threads were there when the watch began: children whose number is less than that of their parent are
+    /// followed, too.
+    pub(super) fn begun(&mut self) {
+        loop {
+            let before = self.followed.len();
+            for thread in self.threads.values() {
+                if self.followed.contains(&thread.parent) {
+                    self.followed.insert(thread.pid);
+                }
+            }
+            if self.followed.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// Returns when the oldest wait began that has fired and was still open, of those in `open`.
+    pub(super) fn oldest_open(&self) -> Option<Nanos> {
+        let fired = self.threads.values().map(|thread| thread.fired);
+        fired.filter(|&begin| begin > 0).min().map(Nanos)
+    }
+
+    fn wait(&mut self, wait: &Wait) -> Option<Trigger> {
+        let open = wait.flags & flag::OPEN != 0;
+        let thread = self.threads.get_mut(&wait.tid)?;
+        // What was said while it was open is said again with its end.
+        if !open {
+            thread.fired = 0;
+        } else if thread.fired == wait.left {
+            return None;
+        }
+        let trigger = self.fires(wait, open)?;
+        if !self.concerns(wait.tid) {
+            return None;
+        }
+        if open && let Some(thread) = self.threads.get_mut(&wait.tid) {
+            thread.fired = wait.left;
+        }
+        Some(trigger)
+    }
+
+    fn fires(&mut self, wait: &Wait, open: bool) -> Option<Trigger> {
+        if wait.flags & flag::KERNEL_THREAD != 0 {
+            return None;
+        }
+        let ready = match wait.state {
+            0 => wait.left,
+            _ if wait.woken > 0 => wait.woken,
+            _ => wait.ran,
+        };
+        let asleep = ready.saturating_sub(wait.left);
+        let waited = wait.ran.saturating_sub(ready);
+        let thread = self.threads.get_mut(&wait.tid)?;
+        let native = wait.flags & (flag::COMPAT | flag::NEW) == 0;
+        let known = wait.call.filter(|_| native);
+        let call = known.and_then(|number| self.calls.get(number as usize)?.as_ref());
+        let fault = wait.call.is_none() && wait.state != 0;
+        let name = || call.map(|call| call.name.clone());
+        let trigger = |kind, begin: u64, measured: u64, limit: u64| Trigger {
+            begin_ns: Some(begin),
+            measured_ns: Some(measured),
+            threshold_ns: Some(limit),
+            call: name().or_else(|| fault.then(|| FAULT.to_owned())),
+            pid: Some(thread.pid),
+            tid: Some(wait.tid),
+            task: Some(thread.comm.clone()),
+            open,
+            ..Trigger::new(kind, wait.ran)
+        };
+        if wait.state == 0 && wait.flags & flag::THROTTLED != 0 {
+            let limit = self.quota?;
+            if wait.ran.saturating_sub(thread.quota.begin) > QUOTA {
+                thread.quota = Quota {
+                    begin: wait.left,
+                    ..Quota::default()
+                };
+            }
+            let quota = &mut thread.quota;
+            quota.lost += waited;
+            if quota.fired || quota.lost < limit {
+                return None;
+            }
+            quota.fired = true;
+            let (begin, lost) = (quota.begin, quota.lost);
+            return Some(trigger(TriggerKind::CpuQuota, begin, lost, limit));
+        }
+        if let Some(limit) = self.run_queue
+            && waited >= limit
+            && thread.priority <= ORDINARY
+        {
+            return Some(trigger(TriggerKind::RunQueue, ready, waited, limit));
+        }
+        let uninterruptible = wait.state & UNINTERRUPTIBLE != 0 && wait.state & NO_LOAD == 0;
+        let sleeps = uninterruptible || wait.state & INTERRUPTIBLE != 0;
+        if !sleeps || wait.flags & flag::NEW != 0 {
+            return None;
+        }
+        let idle = !uninterruptible
+            && call.is_none_or(|call| call.idle && is_idle(&call.name, wait.arguments.map(Some)));
+        let chosen = call.map_or(self.fault.filter(|_| fault), |call| call.limit);
+        let limit = chosen.or(self.any.filter(|_| !idle));
+        if let Some(limit) = limit {
+            let place = (wait.call, wait.ip, wait.arguments[0]);
+            let loss = &mut thread.loss;
+            let goes_on = loss.place == place && wait.left.saturating_sub(loss.ended) <= BREATH;
+            if !goes_on {
+                *loss = Loss {
+                    place,
+                    begin: wait.left,
+                    fires_at: limit,
+                    ..Loss::default()
+                };
+            }
+            let lost = loss.lost + asleep + waited;
+            if !open {
+                (loss.lost, loss.ended) = (lost, wait.ran);
+            }
+            if lost >= loss.fires_at {
+                if !open {
+                    loss.fires_at = lost.saturating_mul(2);
+                }
+                let begin = loss.begin;
+                return Some(trigger(TriggerKind::SlowCall, begin, lost, limit));
+            }
+        }
+        let limit = self.blocked.filter(|_| uninterruptible)?;
+        (asleep >= limit).then(|| trigger(TriggerKind::Blocked, wait.left, asleep, limit))
+    }
+
+    /// Whether stalls of the thread are asked for.
+    fn concerns(&self, tid: u32) -> bool {
+        let Some(thread) = self.threads.get(&tid) else {
+            return false;
+        };
+        if [thread.pid, thread.parent].contains(&self.whose.not) {
+            return false;
+        }
+        let named = |comm: &str| self.whose.comms.iter().any(|wanted| wanted == comm);
+        let leader = self.threads.get(&thread.pid);
+        let by_name = || named(&thread.comm) || leader.is_some_and(|leader| named(&leader.comm));
+        match (self.whose.pid, self.whose.comms.is_empty()) {
+            (None, true) => true,
+            (Some(_), true) => self.followed.contains(&thread.pid),
+            (None, false) => by_name(),
+            (Some(_), false) => self.followed.contains(&thread.pid) || by_name(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn limits(all: &[(What, u64)]) -> Vec<Limit> {
+        let limit = |(what, ms): &(What, u64)| Limit {
+            what: what.clone(),
+            time: Nanos::millis(*ms),
+        };
+        all.iter().map(limit).collect()
+    }
+
+    fn task(tid: u32, pid: u32, parent: u32, comm: &str, priority: i32) -> Vec<u8> {
+        let mut bytes = vec![0; 128];
+        (bytes[0], bytes[1]) = (5, 1);
+        let mut put = |at: usize, value: u32| {
+            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        };
+        put(4, tid);
+        put(8, pid);
+        put(12, parent);
+        put(96, priority.cast_unsigned());
+        bytes[104..104 + comm.len()].copy_from_slice(comm.as_bytes());
+        bytes
+    }
+
+    /// A wait of thread 7 in call `call` (1 write, 7 poll): left, woken, ran in ms.
+    fn wait(call: i32, state: u32, flags: u8, times: [u64; 3]) -> Vec<u8> {
+        let mut bytes = vec![0; 112];
+        (bytes[0], bytes[1], bytes[4]) = (1, flags, 7);
+        for (at, time) in times.into_iter().enumerate() {
+            bytes[8 + at * 8..16 + at * 8].copy_from_slice(&(time * MS).to_le_bytes());
+        }
+        bytes[32..36].copy_from_slice(&call.to_le_bytes());
+        bytes[36..40].copy_from_slice(&state.to_le_bytes());
+        bytes
+    }
+
+    fn stream(limits: &[Limit], whose: Whose) -> Stream {
+        let names = [(1, "write".to_owned()), (7, "poll".to_owned())];
+        let mut stream = Stream::new(limits, names.into(), whose);
+        stream.record(&task(5, 5, 1, "shell", 120));
+        stream.record(&task(7, 6, 5, "writer", 120));
+        stream
+    }
+
+    fn usual() -> Vec<Limit> {
+        limits(&[
+            (What::Any, 250),
+            (What::RunQueue, 100),
+            (What::Blocked, 1_000),
+            (What::CpuQuota, 100),
+        ])
+    }
+
+    fn told(trigger: Option<Trigger>) -> Option<(TriggerKind, Option<String>, u64, u64)> {
+        let trigger = trigger?;
+        let (begin, measured) = (trigger.begin_ns?, trigger.measured_ns?);
+        Some((trigger.kind, trigger.call, begin / MS, measured / MS))
+    }
+
+    #[test]
+    fn a_call_that_loses_more_than_its_limit_fires_and_an_idle_one_does_not() {
+        let mut stream = stream(&usual(), Whose::default());
+        assert_eq!(stream.record(&wait(1, 1, 0, [1_000, 1_200, 1_200])), None);
+        let fires = stream.record(&wait(1, 1, 0, [2_000, 2_300, 2_301]));
+        let write = Some("write".to_owned());
+        assert_eq!(
+            told(fires),
+            Some((TriggerKind::SlowCall, write.clone(), 2_000, 301))
+        );
+        assert_eq!(
+            stream.record(&wait(7, 1, 0, [3_000, 9_000, 9_001])),
+            None,
+            "poll is idle"
+        );
+        let fires = told(stream.record(&wait(7, 2, 0, [10_000, 10_400, 10_400])));
+        assert_eq!(
+            fires.unwrap().0,
+            TriggerKind::SlowCall,
+            "but not in state D"
+        );
+        let fault = told(stream.record(&wait(-1, 2, 0, [11_000, 11_400, 11_400])));
+        assert_eq!(fault.unwrap().1.as_deref(), Some("fault"));
+    }
+
+    #[test]
+    fn waits_one_right_after_the_other_are_one_loss() {
+        let mut stream = stream(&usual(), Whose::default());
+        for begin in [1_000, 1_101] {
+            assert_eq!(
+                stream.record(&wait(1, 2, 0, [begin, begin + 100, begin + 100])),
+                None
+            );
+        }
+        let fires = told(stream.record(&wait(1, 2, 0, [1_202, 1_302, 1_302])));
+        assert_eq!(fires.map(|told| (told.2, told.3)), Some((1_000, 300)));
+        assert_eq!(
+            stream.record(&wait(1, 2, 0, [1_303, 1_403, 1_403])),
+            None,
+            "said"
+        );
+        for begin in [3_000, 3_200, 3_400] {
+            let apart = wait(1, 2, 0, [begin, begin + 100, begin + 100]);
+            assert_eq!(
+                stream.record(&apart),
+                None,
+                "it ran for 100 ms between them"
+            );
+        }
+    }
+
+    #[test]
+    fn the_run_queue_fires_after_an_idle_sleep_too_but_not_of_the_nice() {
+        let mut stream = stream(&usual(), Whose::default());
+        let late = wait(7, 1, 0, [0, 500, 640]);
+        assert_eq!(
+            told(stream.record(&late)),
+            Some((TriggerKind::RunQueue, Some("poll".to_owned()), 500, 140))
+        );
+        let preempted = wait(-1, 0, flag::PREEMPTED, [700, 0, 820]);
+        assert_eq!(told(stream.record(&preempted)).unwrap().3, 120);
+        stream.record(&task(7, 6, 5, "writer", 139));
+        assert_eq!(stream.record(&late), None);
+    }
+
+    #[test]
+    fn a_quota_adds_up_within_a_second() {
+        let mut stream = stream(&usual(), Whose::default());
+        let stopped = |at: u64| wait(-1, 0, flag::THROTTLED, [at, 0, at + 60]);
+        assert_eq!(stream.record(&stopped(1_000)), None);
+        let fires = told(stream.record(&stopped(1_100)));
+        assert_eq!(fires, Some((TriggerKind::CpuQuota, None, 1_000, 120)));
+        assert_eq!(stream.record(&stopped(1_200)), None, "once a second");
+        assert_eq!(stream.record(&stopped(5_000)), None, "a new one");
+    }
+
+    #[test]
+    fn an_open_wait_fires_once_and_again_with_its_end() {
+        let mut stream = stream(&limits(&[(What::Blocked, 1_000)]), Whose::default());
+        let open = |now| wait(1, 2, flag::OPEN, [1_000, 0, now]);
+        assert_eq!(stream.record(&open(1_900)), None);
+        let fires = stream.record(&open(2_100)).unwrap();
+        assert_eq!((fires.kind, fires.open), (TriggerKind::Blocked, true));
+        assert_eq!(stream.record(&open(3_100)), None);
+        assert_eq!(stream.oldest_open(), Some(Nanos::secs(1)));
+        let ends = stream
+            .record(&wait(1, 2, 0, [1_000, 4_000, 4_000]))
+            .unwrap();
+        assert_eq!((ends.open, ends.measured_ns), (false, Some(3_000 * MS)));
+        assert_eq!(stream.oldest_open(), None);
+    }
+
+    #[test]
+    fn a_mark_fires_where_its_name_is_asked_for_and_leaves_the_thread_its_own() {
+        let whose = Whose {
+            marks: vec!["slow".to_owned()],
+            ..Whose::default()
+        };
+        let mut stream = stream(&[], whose);
+        assert_eq!(stream.record(&task(7, 6, 5, "\u{1}frame", 120)), None);
+        let fires = stream.record(&task(7, 6, 5, "\u{1}slow", 120)).unwrap();
+        assert_eq!(
+            (fires.kind, fires.mark.as_deref()),
+            (TriggerKind::Mark, Some("slow"))
+        );
+        assert_eq!(fires.task.as_deref(), Some("writer"));
+    }
+
+    #[test]
+    fn it_fires_for_whom_it_is_asked() {
+        let slow = wait(1, 1, 0, [0, 300, 300]);
+        let fires = |whose: Whose| {
+            let mut stream = stream(&usual(), whose);
+            stream.begun();
+            stream.record(&slow).is_some()
+        };
+        let of = |pid| Whose {
+            pid: Some(pid),
+            ..Whose::default()
+        };
+        assert!(fires(of(6)) && fires(of(5)) && !fires(of(9)));
+        let named = |comm: &str| Whose {
+            comms: vec![comm.to_owned()],
+            ..Whose::default()
+        };
+        assert!(fires(named("writer")) && !fires(named("shell")));
+        let not = |pid| Whose {
+            not: pid,
+            ..Whose::default()
+        };
+        assert!(!fires(not(6)) && !fires(not(5)) && fires(not(7)));
+    }
+}
