@@ -779,7 +779,7 @@ fn record_waits(
     let child = held.release()?;
     let deadline = Linux.now() + LONGEST;
     let ended = loop {
-        recording.pump(child.watched(), Nanos::millis(100))?;
+        recording.pump(Some(child.watched()), Nanos::millis(100))?;
         if let Some(ended) = child.ended()? {
             break ended;
         }

@@ -156,6 +156,7 @@ const volatile s64 preempt_offset = 0;     // from a CPU's run queue to its pree
 const volatile u32 stack_size = 16384;     // of a kernel stack
 const volatile u32 ring_mask = 0;          // of a CPU's number: its ring
 const volatile u8 whole_machine = 0;       // new threads are followed whoever makes them
+const volatile u8 by_name = 0;             // a thread that takes a name of the map `names` is followed
 const volatile u8 kernel_stacks = 1;
 const volatile u8 user_stacks = 1;
 const volatile u32 user_stacks_at_most = 20000;
@@ -730,10 +731,28 @@ SEC("tp_btf/task_newtask") int on_new(u64 *ctx)
 	return 0;
 }
 
+struct name {
+	u8 text[16];
+};
+MAP(names, HASH) number(max_entries, 64); of_type(key, struct name); of_type(value, u8); } names SEC(".maps");
+
+// An exec renames too.
 SEC("tp_btf/task_rename") int on_rename(u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
 	struct thread *thread = thread_of(task);
+	if (by_name && (!thread || thread->level < WHOLE)) {
+		struct name name = {};
+		read_kernel_text(name.text, sizeof name.text, (const void *)ctx[1]);
+		if (map_lookup(&names, &name)) {
+			if (!thread)
+				thread = task_storage(&threads, task, 0, CREATE);
+			if (thread)
+				thread->level = WHOLE;
+			else
+				lose(1);
+		}
+	}
 	if (!thread)
 		return 0;
 	struct task *out = reserve(sizeof *out);

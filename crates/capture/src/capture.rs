@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::io::Read;
 
-use aya::maps::{Array, ArrayOfMaps, Map, MapData, PerCpuArray, RingBuf};
+use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, Iter};
 use aya::{Btf, Ebpf, EbpfLoader};
 
@@ -28,6 +28,8 @@ pub struct Options {
     pub parts: Vec<Part>,
     /// Whether new threads are followed whose parents are not. Only their waits are kept.
     pub whole_machine: bool,
+    /// Threads that take one of these names later are followed at [`Level::Whole`]; at most 64 of at most 15 bytes each.
+    pub names: Vec<String>,
     /// Bytes of all rings together; each CPU has one, a power of two and at least 256 KiB.
     pub ring_bytes: u64,
     /// A wait of so many nanoseconds has a kernel stack of its own; a shorter one if it is the first of its kind.
@@ -46,6 +48,7 @@ impl Default for Options {
                 .filter(|part| part.is_usual())
                 .collect(),
             whole_machine: false,
+            names: Vec::new(),
             ring_bytes: USUAL_RINGS,
             long_ns: 100_000,
             interrupt_ns: 1_000_000,
@@ -127,6 +130,7 @@ impl Capture {
             .min(MOST_RINGS);
         let on = |part| u8::from(options.parts.contains(&part));
         let mask = count - 1;
+        let by_name = u8::from(!options.names.is_empty());
         let (machine, kernel_stacks, user_stacks) = (
             u8::from(options.whole_machine),
             on(Part::KernelStacks),
@@ -141,6 +145,7 @@ impl Capture {
             .override_global("preempt_offset", &preempt, true)
             .override_global("ring_mask", &mask, true)
             .override_global("whole_machine", &machine, true)
+            .override_global("by_name", &by_name, true)
             .override_global("kernel_stacks", &kernel_stacks, true)
             .override_global("user_stacks", &user_stacks, true)
             .override_global("user_stacks_at_most", &options.user_stacks, true)
@@ -149,9 +154,17 @@ impl Capture {
             .load(OBJECT)
             .map_err(|error| unsupported("its maps are refused", &error))?;
         let rings = make_rings(&mut ebpf, count, options.ring_bytes)?;
+        let names = map(&mut ebpf, "names")?;
+        let mut names: HashMap<&mut MapData, [u8; 16], u8> =
+            HashMap::try_from(names).map_err(|_| lacks_map())?;
+        for name in &options.names {
+            names
+                .insert(name_of_thread(name), 1, 0)
+                .map_err(|error| unsupported("a name of threads", &error))?;
+        }
         for (program, event) in ALWAYS {
             attach(&mut ebpf, program, event, &kernel)
-                .map_err(|why| Error::Unsupported(format!("the program at {event}: {why}")))?;
+                .map_err(|why| refused(&format!("the program at {event}"), &why))?;
         }
         let iterator: &mut Iter = program(&mut ebpf, "each_task")?;
         iterator
@@ -361,7 +374,10 @@ impl Capture {
 
 /// What the kernel refuses, with what would help.
 fn unsupported(what: &str, error: &dyn std::error::Error) -> Error {
-    let why = innermost(error);
+    refused(what, &innermost(error))
+}
+
+fn refused(what: &str, why: &str) -> Error {
     let advice = match why.contains("Operation not permitted") {
         true => "; it needs CAP_BPF and CAP_PERFMON, or root",
         false => "",
@@ -378,8 +394,15 @@ fn request(what: u32, follow: &Follow) -> [u8; 40] {
     put(8, &follow.process.unwrap_or(0).to_le_bytes());
     put(12, &follow.thread.unwrap_or(0).to_le_bytes());
     put(16, &follow.cgroup.unwrap_or(0).to_le_bytes());
-    let name = follow.name.as_deref().unwrap_or("").as_bytes();
-    put(24, &name[..name.len().min(15)]);
+    put(24, &name_of_thread(follow.name.as_deref().unwrap_or("")));
+    bytes
+}
+
+/// A name as the kernel keeps it.
+fn name_of_thread(name: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let length = name.len().min(15);
+    bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
     bytes
 }
 

@@ -7,6 +7,7 @@ mod conditions;
 mod converter;
 pub(crate) mod spools;
 mod summary;
+mod targets;
 mod way;
 
 use std::collections::BTreeMap;
@@ -40,6 +41,7 @@ use crate::{input_file, output, places};
 use conditions::Before;
 use converter::{Converter, Written};
 use spools::SPOOL;
+use targets::Others;
 use way::Way;
 
 /// Longest wait between two looks at the buffers.
@@ -52,14 +54,15 @@ enum Target {
         /// Ends the command where we are killed.
         _guard: Guard,
     },
-    Process(Watched),
+    Others(Others),
 }
 
 impl Target {
-    fn watched(&self) -> &Watched {
+    /// The process whose end is waited for.
+    fn watched(&self) -> Option<&Watched> {
         match self {
-            Target::Command { child, .. } => child.watched(),
-            Target::Process(watched) => watched,
+            Target::Command { child, .. } => Some(child.watched()),
+            Target::Others(others) => others.watched(),
         }
     }
 }
@@ -89,17 +92,22 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
         return converter::run(folder);
     }
     signals::install();
-    if args.recover.is_none() && args.pid.is_none() && args.command.is_empty() {
+    let others = Others::open(args)?;
+    if args.recover.is_none() && others.is_none() && args.command.is_empty() {
         return Err(Failure::error(
-            "nothing to record: give a command after --, or a process with -p",
+            "nothing to record: give a command after --, processes with -p, --comm or --cgroup, or -a for all",
         ));
     }
-    if args.pid == Some(std::process::id()) {
+    if args.pid.contains(&std::process::id()) {
         return Err(Failure::error(
             "that is this recorder itself, which does not record what it does; name another process",
         ));
     }
-    if args.only && args.source != Some(CaptureSource::Bpf) {
+    if args.only
+        && args
+            .source
+            .is_some_and(|source| source != CaptureSource::Bpf)
+    {
         return Err(Failure::error(
             "--only belongs to --source bpf: the other sources record no threads of other processes",
         ));
@@ -129,7 +137,7 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
     let (mut spool, done, converter) = match recovered {
         Some(spool) => (spool, None, None),
         None => {
-            let (spool, done, converter) = capture(args, &path, whole.file())?;
+            let (spool, done, converter) = capture(args, others, &path, whole.file())?;
             (spool, Some(done), converter)
         }
     };
@@ -216,6 +224,7 @@ pub(crate) fn affordable(buffer: Option<Bytes>) -> Result<(), Failure> {
 /// Records until the end, whichever comes first.
 fn capture(
     args: &args::Record,
+    others: Option<Others>,
     path: &Path,
     file: &File,
 ) -> Result<(Spool, Done, Option<Converter>), Failure> {
@@ -230,15 +239,14 @@ fn capture(
     ));
     let subject = Subject {
         labels: labels(&args.labels)?,
-        ..match args.pid {
-            Some(pid) => subject_of(pid),
-            None => Subject {
+        ..match &others {
+            Some(others) if args.command.is_empty() => others.subject(),
+            _ => Subject {
                 program: args.command.first().map(lossy),
                 ..words(args).into()
             },
         }
     };
-    let watched = args.pid.map(Watched::open).transpose()?;
     let options = Options {
         events: args.events.unwrap_or(EventSet::All),
         buffer: args.buffer,
@@ -247,14 +255,15 @@ fn capture(
     };
     let started = Way::prepare(&journal, &options, args)
         .map_err(Failure::from)
-        .and_then(|mut way| {
-            let target = start(&mut way, args, watched)?;
-            Ok((way, target))
+        .and_then(|(mut way, worse)| {
+            let (target, pids) = start(&mut way, args, others)?;
+            worse.iter().for_each(|line| tell(line));
+            Ok((way, target, pids))
         });
-    let (mut way, target) = started.inspect_err(|_| {
+    let (mut way, mut target, pids) = started.inspect_err(|_| {
         let _ = remove(&folder); // nothing is in it yet that anybody needs
     })?;
-    let before = Before::read(&Linux, target.watched().pid());
+    let before = Before::read(&Linux, pids);
     let began = Linux.now();
     let regular = file.metadata().is_ok_and(|about| about.is_file());
     let mut converter = match regular && way.drained().is_some() {
@@ -262,7 +271,7 @@ fn capture(
         true => Converter::start(&folder, file).ok(),
         false => None,
     };
-    let finish = follow(&mut way, &target, args.duration, converter.as_mut());
+    let finish = follow(&mut way, &mut target, args.duration, converter.as_mut());
     let took = Linux.now().saturating_sub(began);
     let ended = match &finish {
         Finish::Ended(ended) => ended.as_ref(),
@@ -275,7 +284,9 @@ fn capture(
     let cut = match &finish {
         Finish::Cut(why) => Some(why.clone()),
         Finish::Ended(Some(ended)) => {
-            let kept = way.ended(target.watched().pid(), ended);
+            let kept = target
+                .watched()
+                .map_or(Ok(()), |watched| way.ended(watched.pid(), ended));
             kept.err().map(|error| error.to_string())
         }
         _ => None,
@@ -297,27 +308,46 @@ fn capture(
     Ok((spool, done, converter))
 }
 
-/// Starts the recording, then what is recorded.
+/// Starts the recording, then what is recorded. Returns the processes that are recorded.
 fn start(
     way: &mut Way<'_, '_>,
     args: &args::Record,
-    watched: Option<Watched>,
-) -> Result<Target, Failure> {
-    if let Some(watched) = watched {
-        way.start_running(watched.pid())?;
-        return Ok(Target::Process(watched));
+    others: Option<Others>,
+) -> Result<(Target, Vec<u32>), Failure> {
+    if args.command.is_empty()
+        && let Some(mut others) = others
+    {
+        if others.is_all() {
+            way.start_everything()?;
+            return Ok((Target::Others(others), Vec::new()));
+        }
+        for absent in others.absent() {
+            tell(&format!("{absent}: one that comes is recorded"));
+        }
+        let given = others.given();
+        let recorded = way.start_running(&given, &others.fresh())?;
+        if let Some(&pid) = given.iter().find(|pid| !recorded.contains(pid)) {
+            return Err(stopgap_kernel::Error::no_process(pid, "").into());
+        }
+        return Ok((Target::Others(others), recorded));
     }
     let held = Held::start(&args.command)?;
-    if let Err(error) = way.start(held.pid()) {
+    let pid = held.pid();
+    let all = if args.all {
+        way.start_everything()
+    } else {
+        Ok(())
+    };
+    if let Err(error) = all.and_then(|()| way.start(pid)) {
         let _ = held.give_up(); // what is wrong with the recording is said
         return Err(error.into());
     }
     let guard = held.guarded()?;
     let released = held.release();
     released
-        .map(|child| Target::Command {
-            child,
-            _guard: guard,
+        .map(|child| {
+            let _guard = guard;
+            (Target::Command { child, _guard }, vec![pid])
         })
         .map_err(|error| cannot_start(&args.command, error))
 }
@@ -353,7 +383,7 @@ fn cannot_start(command: &[std::ffi::OsString], error: stopgap_kernel::Error) ->
 
 fn follow(
     way: &mut Way<'_, '_>,
-    target: &Target,
+    target: &mut Target,
     duration: Option<Nanos>,
     mut converter: Option<&mut Converter>,
 ) -> Finish {
@@ -380,8 +410,15 @@ fn follow(
                 Ok(ended) => return Finish::Ended(ended),
                 Err(error) => return Finish::Cut(error.to_string()),
             },
-            Target::Process(watched) if watched.has_ended() => return Finish::Ended(None),
-            Target::Process(_) => {}
+            Target::Others(others) if others.have_ended() => return Finish::Ended(None),
+            Target::Others(others) => {
+                let fresh = others.fresh();
+                if !fresh.is_empty()
+                    && let Err(error) = way.start_running(&[], &fresh)
+                {
+                    return Finish::Cut(error.to_string());
+                }
+            }
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::x11::{X11, XServer};
 pub use devices::{FakeMaker, FakeVfio};
 pub use holds::HoldCosts;
 pub use memory::Search;
-pub use program::{install, refuse_switch_records, script};
+pub use program::{install, refuse_bpf, refuse_switch_records, script};
 
 /// A machine in memory. [`Fake::new`] gives one with nothing in it; add files with
 /// [`Fake::with_file`].

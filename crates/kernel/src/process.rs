@@ -3,6 +3,8 @@
 //! All of it is there for the process's own user; nothing needs a privilege but
 //! [`crate::linux::MappingCount`], which the kernel refuses of a program that changed its user.
 
+use std::collections::HashMap;
+
 use stopgap_events::units::Bytes;
 
 use crate::System;
@@ -105,6 +107,55 @@ pub fn children(system: &dyn System, pid: u32, tid: u32) -> Result<Vec<u32>> {
     }
 }
 
+/// Returns `roots` and the processes that live below them: children, their children and so on. One look at all processes, some
+/// 20 us each. A process whose parent has ended belongs to nobody here.
+///
+/// # Errors
+/// As readdir(3) of `/proc`.
+pub fn families(system: &dyn System, roots: &[u32]) -> Result<Vec<u32>> {
+    let mut below: HashMap<u32, Vec<u32>> = HashMap::new();
+    for pid in all(system)? {
+        if let Some(parent) = parent(system, pid) {
+            below.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut family: Vec<u32> = Vec::new();
+    let mut left: Vec<u32> = roots.iter().rev().copied().collect();
+    while let Some(pid) = left.pop() {
+        // Taken out: a root may be another root's child.
+        left.extend(below.remove(&pid).unwrap_or_default());
+        if !family.contains(&pid) {
+            family.push(pid);
+        }
+    }
+    Ok(family)
+}
+
+/// Returns the processes whose first thread has this name, as `/proc/PID/comm` prints it.
+///
+/// # Errors
+/// As readdir(3) of `/proc`.
+pub fn named(system: &dyn System, name: &[u8]) -> Result<Vec<u32>> {
+    let mut pids = all(system)?;
+    pids.retain(|pid| {
+        let comm = system.read(format!("/proc/{pid}/comm").as_ref());
+        comm.is_ok_and(|comm| comm.strip_suffix(b"\n") == Some(name))
+    });
+    Ok(pids)
+}
+
+/// Returns the processes that there are.
+fn all(system: &dyn System) -> Result<Vec<u32>> {
+    let names = system.list("/proc".as_ref())?;
+    Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
+}
+
+/// Returns the parent of a process; `None` where the process has ended.
+fn parent(system: &dyn System, pid: u32) -> Option<u32> {
+    let text = read_lossy(system, format!("/proc/{pid}/stat")).ok()?;
+    stat_fields(&text).get(1)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,5 +212,36 @@ mod tests {
         assert!(usage.minor_faults > 0 && usage.resident.0 > 0);
         assert!(threads(&system, own).unwrap().contains(&own));
         assert!(switches(&system, own, own).unwrap().unwrap().total() > 0);
+    }
+
+    #[test]
+    fn a_family_has_each_once_and_nobody_else() {
+        let stat = |parent: u32| format!("1 (a) b) S {parent} 1");
+        let mut fake = Fake::default();
+        for (pid, parent) in [(1, 0), (7, 1), (8, 7), (9, 8), (10, 1), (11, 7)] {
+            fake = fake.with_file(format!("/proc/{pid}/stat"), stat(parent));
+        }
+        let family = |roots: &[u32]| {
+            let mut family = families(&fake, roots).unwrap();
+            assert_eq!(family[0], roots[0]);
+            family.sort_unstable();
+            family
+        };
+        assert_eq!(family(&[7]), [7, 8, 9, 11]);
+        assert_eq!(family(&[8, 7]), [7, 8, 9, 11], "one is the other's child");
+        assert_eq!(family(&[10, 9]), [9, 10]);
+        assert_eq!(family(&[99]), [99], "who asks finds out that it is gone");
+    }
+
+    #[test]
+    fn a_name_is_the_whole_name() {
+        let fake = Fake::default()
+            .with_file("/proc/7/comm", "sh\n")
+            .with_file("/proc/8/comm", "sh\n\n")
+            .with_file("/proc/9/comm", "ssh\n")
+            .with_file("/proc/self/comm", "sh\n");
+        assert_eq!(named(&fake, b"sh").unwrap(), [7]);
+        assert_eq!(named(&fake, b"sh\n").unwrap(), [8]);
+        assert!(named(&fake, b"s").unwrap().is_empty());
     }
 }

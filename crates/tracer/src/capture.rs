@@ -91,6 +91,8 @@ pub struct Capture<'j, 's> {
     /// Where the pages go; a window has none.
     folder: Option<SpoolFolder>,
     counters: Option<Counters<'s>>,
+    /// Whether perf's threads are chosen.
+    began: bool,
     _tracefs: Tracefs,
 }
 
@@ -153,6 +155,7 @@ impl<'j, 's> Capture<'j, 's> {
             description,
             folder: None,
             counters: None,
+            began: false,
             _tracefs: tracefs,
         })
     }
@@ -194,6 +197,11 @@ impl<'j, 's> Capture<'j, 's> {
         missing.push(Missing::new("samples", why.to_string()));
     }
 
+    /// Says that this is missing too; before [`Capture::start`].
+    pub fn lacks(&mut self, missing: Missing) {
+        self.description.metadata.missing.push(missing);
+    }
+
     /// Reads counters too while it runs ([`crate::counters`]).
     ///
     /// # Errors
@@ -225,25 +233,58 @@ impl<'j, 's> Capture<'j, 's> {
         self.instance.switch(true)
     }
 
-    /// As [`Capture::start`], of a process that has run for a while: what it has mapped is read, so that
-    /// the trace begins with it. A process whose maps we may not read is captured without.
+    /// As [`Capture::start`], of processes that have run for a while, and of the processes below them: what they have mapped is
+    /// read, so that the trace begins with it. A process whose maps we may not read is captured without. The processes `given` must
+    /// be ours to record, others that were `found` need not; to be called again for those that are found later. Returns the
+    /// processes that are captured now; one that has ended is passed over.
     ///
     /// # Errors
     /// As [`Capture::start`].
-    pub fn start_running(&mut self, pid: u32) -> Result<()> {
-        self.follow(pid)?;
-        self.start_others(pid)?;
-        // What it maps while its maps are read is in both, and does no harm; were they read before, what
-        // it maps in between would be in neither.
+    pub fn start_running(&mut self, given: &[u32], found: &[u32]) -> Result<Vec<u32>> {
+        let system = self.system;
+        let began = self.began;
+        let threads::Followed { processes, missing } =
+            threads::follow_families(system, given, found, |pid, is_first| {
+                // What is made by a process that perf follows perf follows too; else each sample would come twice.
+                self.began = began || !is_first;
+                self.follow(pid)?;
+                self.start_others(pid)
+            })?;
+        self.began = true;
+        self.description.metadata.missing.extend(missing);
+        // What they map while their maps are read is in both, and does no harm; were they read before, what
+        // they map in between would be in neither.
         self.instance.switch(true)?;
-        match layout::read(self.system, pid) {
-            Ok(layout) => self.description.layouts.push(layout),
-            Err(error) => self.description.metadata.missing.push(Missing::new(
-                format!("what process {pid} had mapped before"),
-                error.to_string(),
-            )),
+        for &pid in &processes {
+            match layout::read(system, pid) {
+                Ok(layout) => self.description.layouts.push(layout),
+                Err(Error::System(error)) if error.is_ended() => {}
+                Err(error) => self.description.metadata.missing.push(Missing::new(
+                    format!("what process {pid} had mapped before"),
+                    error.to_string(),
+                )),
+            }
         }
-        self.describe()
+        self.describe()?;
+        Ok(processes)
+    }
+
+    /// Begins to capture every thread of the machine but those of this process.
+    ///
+    /// # Errors
+    /// [`stopgap_kernel::Error::Unsupported`] before Linux 5.7; as [`Capture::start`].
+    pub fn start_everything(&mut self) -> Result<()> {
+        let pid = self.system.pid().to_string();
+        match self.instance.write("set_event_notrace_pid", &pid) {
+            Err(Error::System(error)) if error.is_absent() => {
+                let advice = "this kernel cannot leave out the recorder itself (before Linux 5.7): give a process with -p";
+                return Err(stopgap_kernel::Error::unsupported("-a", advice).into());
+            }
+            written => written?,
+        }
+        self.description.tasks = threads::all(self.system);
+        self.describe()?;
+        self.instance.switch(true)
     }
 
     /// Starts what is captured beside the kernel's trace events.
@@ -262,7 +303,7 @@ impl<'j, 's> Capture<'j, 's> {
     }
 
     fn describe(&self) -> Result<()> {
-        write_json(self.folder()?, DESCRIPTION, &self.description)
+        replace_json(self.folder()?, DESCRIPTION, &self.description)
     }
 
     fn follow(&mut self, pid: u32) -> Result<()> {
@@ -280,11 +321,8 @@ impl<'j, 's> Capture<'j, 's> {
             }
             let tids = fresh.iter().map(|task| task.tid);
             self.instance.follow(tids.clone())?;
-            match self
-                .perf
-                .as_mut()
-                .map(|perf| perf.follow(self.system, tids))
-            {
+            let perf = self.perf.as_mut().filter(|_| !self.began);
+            match perf.map(|perf| perf.follow(self.system, tids)) {
                 Some(Err(Error::System(error))) => self.lacks_samples(&error),
                 Some(other) => other?,
                 None => {}
@@ -487,6 +525,19 @@ pub(crate) fn write_json(folder: &Folder, name: &str, what: &impl serde::Seriali
     folder
         .write(name.as_ref(), &text)
         .map_err(|error| Error::file(&path, error))
+}
+
+/// As [`write_json`]; what has the name is replaced when all is written.
+pub(crate) fn replace_json(
+    folder: &Folder,
+    name: &str,
+    what: &impl serde::Serialize,
+) -> Result<()> {
+    let fresh = format!("{name}.new");
+    write_json(folder, &fresh, what)?;
+    folder
+        .rename(fresh.as_ref(), name.as_ref())
+        .map_err(|error| Error::file(&folder.path().join(name), error))
 }
 
 #[cfg(test)]

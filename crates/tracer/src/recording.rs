@@ -14,7 +14,7 @@ use stopgap_kernel::linux::perf::Wanted;
 use stopgap_kernel::linux::{Ended, Watched};
 
 use crate::capture::{
-    PerfSpool, SpoolFolder, describe, end_spool, refuse_namespace, threads, write_json,
+    PerfSpool, SpoolFolder, describe, end_spool, refuse_namespace, replace_json, threads,
 };
 use crate::counters::Counters;
 use crate::description::{Description, Subject};
@@ -63,6 +63,8 @@ pub struct Recording<'s> {
     spool: SpoolFolder,
     counters: Counters<'s>,
     drained: Nanos,
+    /// Whether perf's threads are chosen.
+    began: bool,
 }
 
 impl<'s> Recording<'s> {
@@ -95,6 +97,7 @@ impl<'s> Recording<'s> {
             waits,
             spool,
             drained: Nanos(0),
+            began: false,
         })
     }
 
@@ -145,7 +148,10 @@ impl<'s> Recording<'s> {
 
     /// Says that this is missing too; before [`Recording::start`].
     pub fn lacks(&mut self, missing: Missing) {
-        self.description.metadata.missing.push(missing);
+        let all = &mut self.description.metadata.missing;
+        if !all.iter().any(|known| known.what == missing.what) {
+            all.push(missing);
+        }
     }
 
     /// Begins to record every thread of the process `pid`, and what they fork.
@@ -154,6 +160,49 @@ impl<'s> Recording<'s> {
     /// [`stopgap_kernel::Error::NoProcess`] where there is no such process;
     /// [`stopgap_kernel::Error::Unsupported`] where it is another user's; as write(2) to the spool.
     pub fn start(&mut self, pid: u32) -> Result<()> {
+        self.follow(pid, true)?;
+        self.began = true;
+        self.describe()
+    }
+
+    /// As [`Recording::start`], of processes that have run for a while, and of the processes below them. The processes `given` must
+    /// be ours to record, others that were `found` need not; to be called again for those that are found later: BPF follows
+    /// them, perf only what followed processes make. Returns the processes that are recorded now; one that has ended is
+    /// passed over.
+    ///
+    /// # Errors
+    /// As [`Recording::start`].
+    pub fn start_running(&mut self, given: &[u32], found: &[u32]) -> Result<Vec<u32>> {
+        let began = self.began;
+        let threads::Followed { processes, missing } =
+            threads::follow_families(self.system, given, found, |pid, is_first| {
+                self.follow(pid, is_first && !began)
+            })?;
+        self.began = true;
+        missing.into_iter().for_each(|missing| self.lacks(missing));
+        self.describe()?;
+        Ok(processes)
+    }
+
+    /// Begins to record every thread of the machine, but by perf.
+    ///
+    /// # Errors
+    /// [`stopgap_kernel::Error::Unsupported`] by perf; as write(2) to the spool.
+    pub fn start_everything(&mut self) -> Result<()> {
+        let Some(waits) = &mut self.waits else {
+            let advice = "perf follows processes; name them with -p";
+            return Err(stopgap_kernel::Error::unsupported("-a", advice).into());
+        };
+        waits.follow(None)?;
+        self.describe()
+    }
+
+    fn describe(&self) -> Result<()> {
+        replace_json(&self.spool.folder, DESCRIPTION, &self.description)
+    }
+
+    /// `by_perf`: what is made by a process that perf follows perf follows too; followed by itself it would come twice.
+    fn follow(&mut self, pid: u32, by_perf: bool) -> Result<()> {
         let tasks = threads::threads_of(self.system, pid)?;
         // As ptrace(2) allows it, which is what perf asks too.
         if let Err(error) = self.system.link(format!("/proc/{pid}/exe").as_ref())
@@ -165,36 +214,44 @@ impl<'s> Recording<'s> {
             return Err(stopgap_kernel::Error::unsupported(what, advice).into());
         }
         if let Some(waits) = &mut self.waits {
-            waits.follow(pid)?;
+            waits.follow(Some(pid))?;
         }
-        if let Some(perf) = &mut self.perf {
+        if self.perf.is_some() && !by_perf {
+            let why =
+                "perf follows those that exist when the recording begins, and what they start";
+            self.lacks(Missing::new(
+                "what perf tells of processes that came later",
+                why,
+            ));
+        }
+        if let Some(perf) = self.perf.as_mut().filter(|_| by_perf) {
             let tids = tasks.iter().map(|task| task.tid);
-            let missing = &mut self.description.metadata.missing;
-            match perf.follow(self.system, tids) {
+            let missing = match perf.follow(self.system, tids) {
                 Ok(()) => {
                     perf.start(self.system, pid)?;
-                    missing.extend(perf.missing());
+                    perf.missing()
                 }
                 Err(Error::System(error @ stopgap_kernel::Error::Unsupported { .. })) => {
-                    missing.push(match self.waits {
+                    vec![match self.waits {
                         None => lacks::of_perf(&error),
                         Some(_) => Missing::new("samples", error.to_string()),
-                    });
+                    }]
                 }
                 Err(error) => return Err(error),
-            }
+            };
             self.description.perf = Some(perf.description().clone());
+            missing.into_iter().for_each(|missing| self.lacks(missing));
         }
-        self.description.tasks = tasks;
+        self.description.tasks.extend(tasks);
         self.counters.follow(pid);
-        write_json(&self.spool.folder, DESCRIPTION, &self.description)
+        Ok(())
     }
 
-    /// Waits until records are there, `watched` ends or `longest` is over, and writes them.
+    /// Waits until records are there, `watched` ends or `longest` is over, and writes the records.
     ///
     /// # Errors
     /// A full disk among them: what was recorded before is in the folder.
-    pub fn pump(&mut self, watched: &Watched, longest: Nanos) -> Result<()> {
+    pub fn pump(&mut self, watched: Option<&Watched>, longest: Nanos) -> Result<()> {
         self.counters.step()?;
         // A ring of BPF wakes nobody.
         let longest = if self.waits.is_some() {
@@ -203,8 +260,11 @@ impl<'s> Recording<'s> {
             longest
         };
         match &mut self.perf {
-            Some(perf) => perf.pump(Some(watched), longest)?,
-            None => drop(watched.ends_within(longest)),
+            Some(perf) => perf.pump(watched, longest)?,
+            None => match watched {
+                Some(watched) => drop(watched.ends_within(longest)),
+                None => self.system.sleep_until(self.system.now() + longest),
+            },
         }
         let now = self.system.now();
         if let Some(waits) = &mut self.waits {

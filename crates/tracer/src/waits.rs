@@ -38,6 +38,8 @@ pub struct WaitsDescription {
 pub struct Options {
     /// Only the waits of the threads that are followed, not those of the whole machine.
     pub only: bool,
+    /// Processes that take one of these names later are followed.
+    pub names: Vec<String>,
     /// Bytes of all rings together; `None`: 64 MiB.
     pub rings: Option<Bytes>,
     /// Parts that are recorded beside waits.
@@ -48,6 +50,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             only: false,
+            names: Vec::new(),
             rings: None,
             parts: stopgap_capture::Options::default().parts,
         }

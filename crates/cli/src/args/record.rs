@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_tracer::events::{CaptureSource, EventSet};
 
-use super::values::{few, label, pid, size, time};
+use super::values::{few, label, pid, process_name, size, time};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -17,9 +17,20 @@ use super::values::{few, label, pid, size, time};
                         seconds after the first or later, ends it at once and leaves that folder."
 )]
 pub(crate) struct Record {
-    /// Record this process, all its threads and what they start, until it ends.
+    /// Record this process, its children, all their threads and what they start, until it ends; repeatable.
     #[arg(short, long, value_name = "PID", value_parser = pid, conflicts_with = "command")]
-    pub(crate) pid: Option<u32>,
+    pub(crate) pid: Vec<u32>,
+    /// Record the processes of this name (as ps -o comm prints it) and what they start, those that come later too;
+    /// repeatable.
+    #[arg(long, value_name = "NAME", value_parser = process_name, conflicts_with = "command")]
+    pub(crate) comm: Vec<String>,
+    /// Record the processes in this control group (a folder below /sys/fs/cgroup) and below it, those that come later
+    /// too; repeatable.
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub(crate) cgroup: Vec<PathBuf>,
+    /// Record all threads of the machine, while the command runs or until Ctrl-C; not by perf.
+    #[arg(short, long, conflicts_with_all = ["pid", "comm", "cgroup", "only", "samples"])]
+    pub(crate) all: bool,
     /// Stop after this time, as 60s; a command goes on without being recorded [default: when the
     /// command or process ends, or at Ctrl-C].
     #[arg(short, long, value_name = "TIME", value_parser = time)]
@@ -54,7 +65,7 @@ pub(crate) struct Record {
     pub(crate) labels: Vec<(String, String)>,
     /// Make the file of a recording that was cut off, from its folder [default of -o: beside it].
     #[arg(long, value_name = "DIR",
-          conflicts_with_all = ["pid", "command", "duration", "events", "source", "only", "buffer", "samples", "labels"])]
+          conflicts_with_all = ["pid", "comm", "cgroup", "all", "command", "duration", "events", "source", "only", "buffer", "samples", "labels"])]
     pub(crate) recover: Option<PathBuf>,
     /// Make the trace file on standard output of the folder of a recording that runs: `record` starts this itself.
     #[arg(long, hide = true, value_name = "DIR", conflicts_with_all = ["pid", "command", "recover"])]

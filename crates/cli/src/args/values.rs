@@ -126,6 +126,28 @@ pub(super) fn pid(text: &str) -> Result<u32, String> {
     })
 }
 
+/// A name of a process, as the kernel keeps it.
+///
+/// # Errors
+/// Where the kernel cannot have it.
+pub(super) fn process_name(text: &str) -> Result<String, String> {
+    const LONGEST: usize = 15;
+    if text.is_empty() {
+        return Err("'' is no name of a process; give one as ps -o comm prints it".to_owned());
+    }
+    if text.len() > LONGEST {
+        let mut end = LONGEST;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let cut = &text[..end];
+        return Err(format!(
+            "the kernel keeps {LONGEST} bytes of a process's name: write '{text}' as '{cut}'"
+        ));
+    }
+    Ok(text.to_owned())
+}
+
 pub(super) fn yes_no(text: &str) -> Result<bool, String> {
     match text {
         "yes" => Ok(true),

@@ -10,7 +10,7 @@ use stopgap_trace::Conditions;
 
 /// The state of the machine when the recording of a process began.
 pub(super) struct Before {
-    pid: u32,
+    pids: Vec<u32>,
     pressure: Vec<Pressure>,
     machine: Option<CpuTime>,
     program: Option<Nanos>,
@@ -18,14 +18,14 @@ pub(super) struct Before {
 }
 
 impl Before {
-    /// Reads the state.
-    pub(super) fn read(system: &dyn System, pid: u32) -> Before {
+    /// Reads the state of the machine and of the processes `pids`.
+    pub(super) fn read(system: &dyn System, pids: Vec<u32>) -> Before {
         Before {
-            pid,
             pressure: environment::pressure(system).0,
             machine: cpu_time::of_machine(system).ok(),
-            program: cpu_time::of_process(system, pid).ok(),
+            program: of_processes(system, &pids),
             recorder: system.thread_cpu(),
+            pids,
         }
     }
 
@@ -33,7 +33,7 @@ impl Before {
     pub(super) fn until_now(self, system: &dyn System, ended: Option<&Ended>) -> Conditions {
         let program = match ended {
             Some(ended) => Some(ended.user_time + ended.system_time),
-            None => cpu_time::of_process(system, self.pid).ok(),
+            None => of_processes(system, &self.pids),
         };
         let own = program.zip(self.program);
         let recorder = system.thread_cpu().saturating_sub(self.recorder);
@@ -52,6 +52,15 @@ impl Before {
             others_ns: busy.zip(own).map(|(busy, own)| busy.saturating_sub(own)),
         }
     }
+}
+
+/// The CPU time of all these processes; `None` where that of one is unknown.
+fn of_processes(system: &dyn System, pids: &[u32]) -> Option<Nanos> {
+    let times = pids
+        .iter()
+        .map(|&pid| cpu_time::of_process(system, pid).ok());
+    let sum = times.sum::<Option<Nanos>>();
+    sum.filter(|_| !pids.is_empty())
 }
 
 #[cfg(test)]
@@ -74,7 +83,7 @@ mod tests {
         let fake = Fake::default();
         fake.put("/proc/stat", stat(1_000, 5_000, 10));
         fake.put("/proc/7/stat", process(100));
-        let before = Before::read(&fake, 7);
+        let before = Before::read(&fake, vec![7]);
         fake.put("/proc/stat", stat(1_090, 5_100, 15));
         fake.put("/proc/7/stat", process(130));
         fake.spin(Nanos::millis(200));
@@ -92,7 +101,7 @@ mod tests {
     fn what_cannot_be_read_is_unknown() {
         let fake = Fake::default();
         fake.put("/proc/stat", stat(1_000, 5_000, 10));
-        let conditions = Before::read(&fake, 7).until_now(&fake, None);
+        let conditions = Before::read(&fake, vec![7]).until_now(&fake, None);
         assert_eq!(conditions.steal_ns, Some(Nanos(0)));
         assert_eq!(conditions.others_ns, None, "the process has no stat");
     }

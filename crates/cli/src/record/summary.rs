@@ -65,7 +65,7 @@ pub(super) fn text(
 
 fn end(finish: &Finish) -> String {
     match finish {
-        Finish::Ended(None) => "the process ended".to_owned(),
+        Finish::Ended(None) => "what was recorded ended".to_owned(),
         Finish::Ended(Some(ended)) => {
             let how = match ended.how {
                 Ok(status) => format!("the command ended with status {status}"),

@@ -22,60 +22,136 @@ pub(super) enum Way<'j, 's> {
     Recording(Box<Recording<'s>>),
 }
 
+/// Sources in the order in which they are tried where none is chosen.
+const USUAL: &[CaptureSource] = &[CaptureSource::Tracefs, CaptureSource::Perf];
+
+/// What a source does not know that a better one knows.
+fn unknown_by(source: CaptureSource) -> &'static str {
+    match source {
+        CaptureSource::Bpf => "nothing",
+        CaptureSource::Tracefs => {
+            "what threads of other programs wait for, and the program's own stacks"
+        }
+        CaptureSource::Perf => {
+            "who wakes a thread, and in which call, for which lock or disk it waits"
+        }
+    }
+}
+
+/// A source that cannot be used here, with the reason.
+struct Refused(CaptureSource, String);
+
+/// The reasons of all, as one.
+fn reasons(refused: &[Refused]) -> String {
+    let reasons = refused
+        .iter()
+        .map(|Refused(source, why)| format!("no {source}: {why}"));
+    reasons.collect::<Vec<_>>().join("; ")
+}
+
+/// Says why a source is taken instead of better ones, and what is not known by it.
+fn instead_of_better(source: CaptureSource, refused: &[Refused]) -> Option<String> {
+    let (why, unknown) = (reasons(refused), unknown_by(source));
+    let line = format!("recording by {source}, because there is {why}; not known is {unknown}");
+    (!refused.is_empty()).then_some(line)
+}
+
 impl<'j> Way<'j, 'static> {
-    /// Prepares the best way that this machine allows, or the one that `args` name. Nothing is recorded yet.
+    /// Prepares the best way that this machine allows, or the one that `args` name; and where that is not the best one, a line
+    /// that says why, and what is not known. Nothing is recorded yet.
+    ///
+    /// # Errors
+    /// The last source's, or that of the source that was chosen.
     pub(super) fn prepare(
         journal: &'j Journal<'static>,
         options: &Options,
         args: &args::Record,
+    ) -> Result<(Self, Option<String>)> {
+        let chosen: Vec<CaptureSource> = match args.source {
+            Some(source) => vec![source],
+            None if args.only => vec![CaptureSource::Bpf],
+            None => USUAL.to_vec(),
+        };
+        let (&last, others) = chosen.split_last().unwrap_or((&CaptureSource::Perf, &[]));
+        let mut refused = Vec::new();
+        for &source in others {
+            match Way::by(source, journal, options, args, &refused) {
+                Err(Error::System(stopgap_kernel::Error::Unsupported { advice, .. })) => {
+                    refused.push(Refused(source, advice));
+                }
+                way => return Ok((way?, instead_of_better(source, &refused))),
+            }
+        }
+        let way = Way::by(last, journal, options, args, &refused)?;
+        Ok((way, instead_of_better(last, &refused)))
+    }
+
+    fn by(
+        source: CaptureSource,
+        journal: &'j Journal<'static>,
+        options: &Options,
+        args: &args::Record,
+        refused: &[Refused],
     ) -> Result<Self> {
-        let record = |by: &By<'_>| {
+        let recording = |by: &By<'_>| {
             let (spool, subject) = (&options.spool, options.subject.clone());
             Recording::prepare(&Linux, spool, subject, args.samples, by)
         };
-        if args.source == Some(CaptureSource::Bpf) {
-            let cpus = Linux.cpus()?.len().max(1) as u64;
-            let usual = waits::Options::default();
-            let waits = waits::Options {
-                only: args.only,
-                rings: args
-                    .buffer
-                    .map(|buffer| Bytes(buffer.0.saturating_mul(cpus))),
-                parts: match args.events {
-                    None => usual.parts,
-                    Some(EventSet::Scheduling) => Vec::new(),
-                    Some(EventSet::All) => [usual.parts, vec![Part::Calls]].concat(),
-                },
-            };
-            return Ok(Way::Recording(Box::new(record(&By::Waits(waits))?)));
-        }
-        let why = match args.source {
-            Some(CaptureSource::Perf) => "--source perf".to_owned(),
-            _ => match Capture::prepare(&Linux, journal, options) {
-                Ok(mut capture) => {
-                    capture.count()?;
-                    if let Some(hz) = args.samples {
-                        capture.sample(hz)?;
-                    }
-                    return Ok(Way::Events(Box::new(capture)));
+        let why = reasons(refused);
+        Ok(match source {
+            CaptureSource::Bpf => {
+                Way::Recording(Box::new(recording(&By::Waits(waits_options(args)?))?))
+            }
+            CaptureSource::Tracefs => {
+                let mut capture = Capture::prepare(&Linux, journal, options)?;
+                capture.count()?;
+                if let Some(hz) = args.samples {
+                    capture.sample(hz)?;
                 }
-                Err(Error::System(error @ stopgap_kernel::Error::Unsupported { .. }))
-                    if args.source.is_none() =>
-                {
-                    error.to_string()
+                if !refused.is_empty() {
+                    capture.lacks(Missing::new(unknown_by(source), why.clone()));
                 }
-                Err(error) => return Err(error),
-            },
-        };
-        let mut recording = record(&By::Perf { why: &why })?;
-        let events = args.events.map(|_| "--events");
-        let buffer = args.buffer.map(|_| "--buffer");
-        for flag in events.into_iter().chain(buffer) {
-            let why = "it is for kernel events, of which there are none here";
-            recording.lacks(Missing::new(format!("what {flag} asks for"), why));
-        }
-        Ok(Way::Recording(Box::new(recording)))
+                Way::Events(Box::new(capture))
+            }
+            CaptureSource::Perf => {
+                if args.all {
+                    let advice = match refused {
+                        [] => "perf follows processes; name them with -p".to_owned(),
+                        _ => format!("perf follows processes, and there is {why}"),
+                    };
+                    return Err(stopgap_kernel::Error::unsupported("-a", advice).into());
+                }
+                let chosen = "--source perf";
+                let why = if refused.is_empty() { chosen } else { &why };
+                let mut recording = recording(&By::Perf { why })?;
+                let events = args.events.map(|_| "--events");
+                let buffer = args.buffer.map(|_| "--buffer");
+                for flag in events.into_iter().chain(buffer) {
+                    let why = "it is for kernel events, of which there are none here";
+                    recording.lacks(Missing::new(format!("what {flag} asks for"), why));
+                }
+                Way::Recording(Box::new(recording))
+            }
+        })
     }
+}
+
+fn waits_options(args: &args::Record) -> Result<waits::Options> {
+    let cpus = Linux.cpus()?.len().max(1) as u64;
+    let usual = waits::Options::default();
+    let rings = args
+        .buffer
+        .map(|buffer| Bytes(buffer.0.saturating_mul(cpus)));
+    Ok(waits::Options {
+        only: args.only,
+        names: args.comm.clone(),
+        rings,
+        parts: match args.events {
+            None => usual.parts,
+            Some(EventSet::Scheduling) => Vec::new(),
+            Some(EventSet::All) => [usual.parts, vec![Part::Calls]].concat(),
+        },
+    })
 }
 
 impl Way<'_, '_> {
@@ -86,17 +162,25 @@ impl Way<'_, '_> {
         }
     }
 
-    /// As `start`, of a process that has run for a while.
-    pub(super) fn start_running(&mut self, pid: u32) -> Result<()> {
+    /// As `start`, of processes that have run for a while, and of those below them. Returns what is recorded.
+    pub(super) fn start_running(&mut self, given: &[u32], found: &[u32]) -> Result<Vec<u32>> {
         match self {
-            Way::Events(capture) => capture.start_running(pid),
-            Way::Recording(recording) => recording.start(pid),
+            Way::Events(capture) => capture.start_running(given, found),
+            Way::Recording(recording) => recording.start_running(given, found),
         }
     }
 
-    pub(super) fn pump(&mut self, watched: &Watched, longest: Nanos) -> Result<()> {
+    /// Records all threads of the machine.
+    pub(super) fn start_everything(&mut self) -> Result<()> {
         match self {
-            Way::Events(capture) => capture.pump(Some(watched), longest),
+            Way::Events(capture) => capture.start_everything(),
+            Way::Recording(recording) => recording.start_everything(),
+        }
+    }
+
+    pub(super) fn pump(&mut self, watched: Option<&Watched>, longest: Nanos) -> Result<()> {
+        match self {
+            Way::Events(capture) => capture.pump(watched, longest),
             Way::Recording(recording) => recording.pump(watched, longest),
         }
     }

@@ -22,6 +22,8 @@ mod profile;
 mod reclaim;
 mod reclaim_independent;
 mod record;
+mod record_sources;
+mod record_targets;
 mod record_user;
 mod replay;
 mod replay_chunks;

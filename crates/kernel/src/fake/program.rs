@@ -52,8 +52,20 @@ pub fn script(to: &Path, text: impl AsRef<[u8]>) {
 /// # Errors
 /// As prctl(2), where the kernel has no seccomp filters.
 pub fn refuse_switch_records() -> Result<()> {
+    refuse(libc::SYS_perf_event_open)
+}
+
+/// As [`refuse_switch_records`], of bpf(2).
+///
+/// # Errors
+/// As there.
+pub fn refuse_bpf() -> Result<()> {
+    refuse(libc::SYS_bpf)
+}
+
+fn refuse(call: libc::c_long) -> Result<()> {
     let nr_at = std::mem::offset_of!(libc::seccomp_data, nr);
-    let (nr_at, refused) = (nr_at as u32, libc::SYS_perf_event_open as u32);
+    let (nr_at, refused) = (nr_at as u32, call as u32);
     let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
         code: code as u16,
         jt,

@@ -31,7 +31,7 @@ fn counters_are_what_is_left_where_perf_is_refused() {
         let child = held.release().unwrap();
         let deadline = Linux.now() + Nanos::secs(20);
         let ended = loop {
-            user.pump(child.watched(), Nanos::millis(20)).unwrap();
+            user.pump(Some(child.watched()), Nanos::millis(20)).unwrap();
             if let Some(ended) = child.ended().unwrap() {
                 break ended;
             }

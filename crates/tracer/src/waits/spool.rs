@@ -55,6 +55,7 @@ impl WaitSpool {
     pub fn open(system: &dyn System, folder: &Folder, options: &Options) -> Result<WaitSpool> {
         let mut wanted = stopgap_capture::Options {
             whole_machine: !options.only,
+            names: options.names.clone(),
             parts: options.parts.clone(),
             ..stopgap_capture::Options::default()
         };
@@ -110,20 +111,17 @@ impl WaitSpool {
             .collect()
     }
 
-    /// Records waits, stacks and spans of all threads of the process `pid`, and of what they make.
+    /// Records waits, stacks and spans of all threads of the process `pid`, and of what they make; `None`: of the whole machine.
     ///
     /// # Errors
-    /// [`stopgap_kernel::Error::NoProcess`] where it has no threads.
-    pub fn follow(&mut self, pid: u32) -> Result<()> {
-        let process = Follow {
-            process: Some(pid),
+    /// Where the system refuses to look at its threads.
+    pub fn follow(&mut self, pid: Option<u32>) -> Result<()> {
+        let follow = Follow {
+            process: pid,
             ..Follow::all(Level::Whole)
         };
-        if self.capture.follow(&process).map_err(unsupported)? > 0 {
-            return Ok(());
-        }
-        let advice = String::new();
-        Err(stopgap_kernel::Error::NoProcess { pid, advice }.into())
+        self.capture.follow(&follow).map_err(unsupported)?;
+        Ok(())
     }
 
     /// Moves what has come into the files, and reads the mappings of processes whose stacks are among it.

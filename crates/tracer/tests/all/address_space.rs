@@ -131,7 +131,10 @@ fn of_a_running_process_the_calls_give_its_final_maps() {
         while !waits().starts_with("0 0x0 ") && cfg!(target_arch = "x86_64") {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        capture.start_running(child.id()).unwrap();
+        assert_eq!(
+            capture.start_running(&[child.id()], &[]).unwrap(),
+            [child.id()]
+        );
         child.stdin.take().unwrap().write_all(b"x").unwrap();
         let mut maps = String::new();
         child

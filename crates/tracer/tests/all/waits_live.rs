@@ -32,7 +32,9 @@ fn spool_of(folder: &Path, words: &[&str]) -> Option<(Spool, Ended, u32)> {
     let child = held.release().unwrap();
     let deadline = Linux.now() + Nanos::secs(20);
     let ended = loop {
-        recording.pump(child.watched(), Nanos::millis(50)).unwrap();
+        recording
+            .pump(Some(child.watched()), Nanos::millis(50))
+            .unwrap();
         if let Some(ended) = child.ended().unwrap() {
             break ended;
         }
@@ -72,7 +74,9 @@ fn a_trace_that_is_written_meanwhile_is_the_one_that_is_written_afterwards() {
     // On, until some of it is older than the watermark.
     while ended.is_none() || Linux.now() < begin + Nanos::millis(500) {
         ended = ended.or_else(|| child.ended().unwrap());
-        recording.pump(child.watched(), Nanos::millis(5)).unwrap();
+        recording
+            .pump(Some(child.watched()), Nanos::millis(5))
+            .unwrap();
         marks += 1;
         following.reach(recording.drained(), || Ok(())).unwrap();
     }
@@ -347,7 +351,9 @@ fn code_made_at_run_time_has_its_name_and_files_have_build_ids() {
     let spool = Spool::open(&path).unwrap();
     let mut following = spool.follow(&Symbols::default(), Vec::new()).unwrap();
     while child.ended().unwrap().is_none() {
-        recording.pump(child.watched(), Nanos::millis(20)).unwrap();
+        recording
+            .pump(Some(child.watched()), Nanos::millis(20))
+            .unwrap();
         following.reach(recording.drained(), || Ok(())).unwrap();
     }
     drop(recording.stop(End::default()).unwrap());

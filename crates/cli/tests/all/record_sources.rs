@@ -1,0 +1,223 @@
+//! Which source `stopgap record` takes, and what it says where that is not the best one.
+
+use std::process::{Command, Output};
+
+use stopgap_testing::{Skip, skip};
+use stopgap_trace::{Event, Input, Kind, Metadata};
+
+use crate::common::{Run, has, root, text};
+
+/// The way to a shell in which the command is refused something.
+fn as_nobody_with(run: &Run, capabilities: &str, words: &[&str]) -> Command {
+    run.as_nobody(&[]);
+    let folder = run.path("nobody");
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(format!("--inh-caps={capabilities}"))
+        .arg(format!("--ambient-caps={capabilities}"))
+        .arg(folder.join("stopgap"))
+        .args(words)
+        .current_dir(&folder)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", &folder);
+    command
+}
+
+fn trace(run: &Run, name: &str) -> (Metadata, Vec<Event>) {
+    let file = std::fs::File::open(run.path(name)).unwrap();
+    let mut input = Input::new(file).unwrap().as_recorded();
+    let metadata = input.metadata().clone();
+    (metadata, input.by_ref().map(Result::unwrap).collect())
+}
+
+fn said(output: &Output) -> (String, String) {
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Returns whether BPF records here as root; skips the test where it does not.
+fn bpf() -> bool {
+    if !root() {
+        skip(&Skip::root("record by BPF"));
+        return false;
+    }
+    let run = Run::new();
+    let tried = run.stopgap("record --source bpf -o t.parquet -- true");
+    if tried.status != Some(0) {
+        skip(&Skip::machine(tried.err));
+        return false;
+    }
+    true
+}
+
+const SLEEP: [&str; 4] = ["-o", "t.parquet", "--", "sh"];
+
+/// Two capabilities are all that it takes: every wait of the command, in its call, with its waker and kernel stack.
+#[test]
+fn nobody_with_two_capabilities_records_as_root() {
+    if !bpf() {
+        return;
+    }
+    let run = Run::new();
+    let words = [
+        "record",
+        "--source",
+        "bpf",
+        "-o",
+        "t.parquet",
+        "--",
+        "sh",
+        "-c",
+        "sleep 0.1; true",
+    ];
+    let output = as_nobody_with(&run, "+bpf,+perfmon", &words)
+        .output()
+        .unwrap();
+    let (out, err) = said(&output);
+    assert_eq!((output.status.code(), &*err), (Some(0), ""), "{out}");
+    has(&out, &["lost      none"]);
+    let (metadata, events) = trace(&run, "nobody/t.parquet");
+    let parts: Vec<_> = metadata
+        .missing
+        .iter()
+        .filter(|one| !one.what.contains("names of kernel"))
+        .collect();
+    assert!(parts.is_empty(), "{parts:?}");
+    let slept = events.iter().find_map(|event| match &event.kind {
+        Kind::Wait(wait)
+            if event.comm.as_deref() == Some("sleep")
+                && wait
+                    .call
+                    .as_ref()
+                    .is_some_and(|call| call.name.as_deref() == Some("clock_nanosleep")) =>
+        {
+            Some(wait.clone())
+        }
+        _ => None,
+    });
+    let slept = slept.expect("the sleep");
+    assert!(slept.waker.is_some() && slept.stack.is_some(), "{slept:?}");
+    let others = events
+        .iter()
+        .any(|event| event.kind.word() == "wait" && event.comm.as_deref() == Some("stopgap"));
+    assert!(others, "waits of other threads are kept");
+}
+
+/// What one capability lacks is said, and the next source is taken where none was chosen.
+#[test]
+fn nobody_is_told_what_is_missing() {
+    if !bpf() {
+        return;
+    }
+    let run = Run::new();
+    for capabilities in ["-all", "-all,+perfmon", "-all,+bpf"] {
+        let words = [&["record", "--source", "bpf"][..], &SLEEP, &["-c", ":"]].concat();
+        let output = as_nobody_with(&run, capabilities, &words).output().unwrap();
+        let (out, err) = said(&output);
+        assert_eq!(
+            (output.status.code(), &*out),
+            (Some(3), ""),
+            "{capabilities}: {err}"
+        );
+        assert_eq!(err.lines().count(), 1, "{err}");
+        has(&err, &["it needs CAP_BPF and CAP_PERFMON, or root"]);
+
+        let words = [&["record"][..], &SLEEP, &["-c", ":"]].concat();
+        let output = as_nobody_with(&run, capabilities, &words).output().unwrap();
+        let (out, err) = said(&output);
+        assert_eq!(output.status.code(), Some(0), "{capabilities}: {err}");
+        has(
+            &err,
+            &[
+                "stopgap: recording by perf, because there is no ",
+                "; not known is who wakes a thread",
+            ],
+        );
+        has(&err, BEST);
+        has(&out, &["missing   kernel events: no "]);
+        let words = [&["record", "--only"][..], &SLEEP, &["-c", ":"]].concat();
+        let output = as_nobody_with(&run, capabilities, &words).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+    }
+}
+
+/// What the line says of the best source where nobody may use it.
+const BEST: &[&str] = &["no tracefs: needs root"];
+
+/// Runs `record` as root under a seccomp filter that refuses bpf(2): what a thread starts has its filter.
+fn without_bpf(run: &Run, line: &'static str) -> Output {
+    let mut command = run.command(&crate::common::words(line));
+    std::thread::spawn(move || {
+        stopgap_kernel::fake::refuse_bpf().unwrap();
+        command.output().unwrap()
+    })
+    .join()
+    .unwrap()
+}
+
+#[test]
+fn where_bpf_is_refused_it_is_said() {
+    if !bpf() || !crate::common::may("record") {
+        return;
+    }
+    let run = Run::new();
+    let output = without_bpf(&run, "record --source bpf -o t.parquet -- true");
+    let (out, err) = said(&output);
+    assert_eq!((output.status.code(), &*out), (Some(3), ""), "{err}");
+    has(&err, &["Permission denied"]);
+    let output = without_bpf(&run, "record --only -o t.parquet -- true");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+}
+
+/// A kernel without types of its structures: an empty folder over the one that has them.
+#[test]
+fn where_types_are_missing_it_is_said() {
+    if !bpf() || !crate::common::may("record") {
+        return;
+    }
+    let run = Run::new();
+    let record = |line: &str| {
+        let stopgap = crate::common::STOPGAP;
+        let script = format!("mount -t tmpfs none /sys/kernel/btf && exec {stopgap} {line}");
+        let mut command = Command::new("unshare");
+        command
+            .args(["-m", "sh", "-c", &script])
+            .current_dir(run.directory.path());
+        command
+            .env("XDG_STATE_HOME", run.directory.path())
+            .output()
+            .unwrap()
+    };
+    let output = record("record --source bpf -o t.parquet -- true");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    has(
+        &said(&output).1,
+        &["this kernel's BTF cannot be read (/sys/kernel/btf/vmlinux)"],
+    );
+}
+
+/// Since Linux 5.11 maps are charged to the memory cgroup, and the limit of locked memory does not matter.
+#[test]
+fn the_limit_of_locked_memory_does_not_matter() {
+    if !bpf() {
+        return;
+    }
+    let run = Run::new();
+    run.as_nobody(&[]);
+    let script = "ulimit -l 0; exec ./stopgap record --source bpf -o t.parquet -- true";
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args([
+            "--inh-caps=+bpf,+perfmon",
+            "--ambient-caps=+bpf,+perfmon",
+            "sh",
+            "-c",
+            script,
+        ])
+        .current_dir(run.path("nobody"))
+        .env("HOME", run.path("nobody"));
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
