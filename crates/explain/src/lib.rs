@@ -22,6 +22,7 @@
 mod advice;
 pub mod around;
 mod call;
+pub mod chain;
 mod exchange;
 mod explainer;
 mod findings;

@@ -11,6 +11,10 @@ use stopgap_events::machine::Missing;
 use crate::profile::Profile;
 use crate::verdict::Verdict;
 
+mod chains;
+
+pub use chains::{Blame, Chains, CriticalPath, Idleness, Link, Waiting};
+
 /// The name and version of the record's form.
 pub const SCHEMA: &str = "stopgap.explain/1";
 

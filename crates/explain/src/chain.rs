@@ -1,0 +1,728 @@
+//! The wait-for graph: each sleep, followed backwards to the threads and things that it waited for.
+//!
+//! ```text
+//!   client  read ........................................| woken by server
+//!   server  runs |fsync ......................| runs     |
+//!   journal             idle |writes ........|           woken by the disk
+//!
+//!   client's wait = server ran + server > journal > disk + server ran
+//! ```
+//!
+//! When a sleep is over, the thread that ended it is looked at: what did it do meanwhile? Each piece of its time is a
+//! chain already, because its own sleeps were followed when they were over. So a sleep costs one look at the waking
+//! thread's past and no recursion, and the pieces add up to it to the nanosecond.
+//!
+//! Memory goes with live threads: each keeps its last stretches exactly, and older ones merged into shares of causes
+//! (`history`). Chains are stored once (`path`).
+//!
+//! What the trace does not tell is a break of the chain with its reason ([`Break`]); nobody is named in its place.
+
+mod account;
+mod cpus;
+mod disk;
+mod history;
+mod path;
+mod sleeps;
+
+use std::collections::{HashMap, VecDeque};
+
+use stopgap_events::wait::{State, Wait, Within};
+use stopgap_trace::{Activity, Event, Kind, Moment, Span, Text};
+
+use account::Totals;
+use cpus::Cpus;
+use disk::{Disks, Share};
+use history::{Line, MOST_PIECES, Piece, Stretch, remember};
+pub use path::Break;
+use path::{ActorId, Doing, For, HopId, IDLE, NOBODY, PathId, Paths, Quick};
+use sleeps::{Ended, Sleeps};
+
+pub use stopgap_stats::explain::Idleness;
+
+/// Threads that are followed at a time.
+const MOST_THREADS: usize = 1 << 18;
+/// Threads that have ended and may still be asked for: who waited for their end runs soon after it.
+const MOST_ENDED: usize = 1_024;
+/// Locks whose last holder is remembered.
+const MOST_LOCKS: usize = 1 << 16;
+/// Differences between clock readings of one switch.
+const SLACK: u64 = 10_000;
+/// A request that ended so long before a waking may have caused it.
+const DISK_SLACK: u64 = 500_000;
+/// A CPU that was idle takes a woken thread sooner.
+const WAKE_LATENCY: u64 = 1_000_000;
+/// Parents that are asked what they did before their child existed.
+const MOST_PARENTS: u32 = 4;
+/// Pieces of one wait for a CPU.
+const MOST_BEHIND: usize = 16;
+
+/// What is known of a sleep when it is judged.
+#[derive(Debug, Clone, Copy)]
+pub struct Asleep<'a> {
+    /// The wait.
+    pub wait: &'a Wait,
+    /// Whether the thread woke, since it last got a CPU, the thread that ended the sleep: it had asked for an answer.
+    pub asked: bool,
+    /// Whether it waited for a lock, by its call or by what the kernel tells.
+    pub lock: bool,
+    /// Whether a disk, memory, a fence or a page was waited for.
+    pub device: bool,
+    /// Whether it waited in a call that waits for work: a time, events of several descriptors, a signal; a kernel's
+    /// worker without work, too.
+    pub for_work: bool,
+    /// Whether it waited for bytes or for another thread's word, which may be work or an answer.
+    pub unclear: bool,
+}
+
+/// Says whether a sleep is a wait for work.
+pub type Judge = fn(&Asleep<'_>) -> Idleness;
+
+/// Judges a sleep by its call and by whether an answer was due.
+#[must_use]
+pub fn by_call(asleep: &Asleep<'_>) -> Idleness {
+    if asleep.lock || asleep.device || asleep.asked {
+        Idleness::Stalled
+    } else if asleep.for_work {
+        Idleness::Idle
+    } else if asleep.unclear {
+        Idleness::MayBeIdle
+    } else {
+        Idleness::Stalled
+    }
+}
+
+/// Follows waits to what they waited for.
+pub struct Graph {
+    threads: HashMap<u32, Thread, Quick>,
+    ended: VecDeque<(u32, u64)>,
+    paths: Paths,
+    cpus: Cpus,
+    disks: Disks,
+    sleeps: Sleeps,
+    totals: Totals,
+    judge: Judge,
+    /// Who sent the last signal that stops, by thread and by process.
+    stops: HashMap<u32, ActorId, Quick>,
+    /// Who got a lock last from a thread that gave it up, by process and address.
+    holders: HashMap<(u32, u64), u32, Quick>,
+    first: Option<u64>,
+    now: u64,
+    sleep: Line,
+    queue: Line,
+    shares: Vec<Share>,
+}
+
+struct Thread {
+    actor: ActorId,
+    comm: Text,
+    pid: Option<u32>,
+    /// The thread that made it, where that was seen.
+    parent: Option<u32>,
+    kernel: bool,
+    /// When it got a CPU.
+    ran: u64,
+    cpu: Option<u32>,
+    /// When another thread was first seen on that CPU since.
+    off_by: Option<u64>,
+    /// The chain of its running now.
+    running: PathId,
+    /// Who woke it last, and when.
+    woken_by: Option<(u32, u64)>,
+    past: VecDeque<Stretch>,
+    last: Option<Last>,
+}
+
+/// The last wait of a thread, whose cause may be told later: spans come when they are over.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    /// Its pieces in the last stretch: of the sleep, and of the wait for a CPU.
+    from: usize,
+    sleep: usize,
+    hop: HopId,
+    what: For,
+    left: u64,
+    woken: u64,
+    idleness: Idleness,
+    /// Whether it slept at all.
+    slept: bool,
+}
+
+impl Graph {
+    /// Nothing has happened yet; `judge` tells idle waits from stalls.
+    #[must_use]
+    pub fn new(judge: Judge) -> Graph {
+        Graph {
+            threads: HashMap::default(),
+            ended: VecDeque::new(),
+            paths: Paths::new(),
+            cpus: Cpus::default(),
+            disks: Disks::default(),
+            sleeps: Sleeps::default(),
+            totals: Totals::default(),
+            judge,
+            stops: HashMap::default(),
+            holders: HashMap::default(),
+            first: None,
+            now: 0,
+            sleep: Line::default(),
+            queue: Line::default(),
+            shares: Vec::new(),
+        }
+    }
+
+    /// Takes the next event, in the order of time. Waits must have been made of switches and wake-ups
+    /// ([`stopgap_trace::Waits`]). Takes time that does not grow with the number of events.
+    pub fn event(&mut self, event: &Event) {
+        let time = event.time.0;
+        self.first.get_or_insert(time);
+        self.now = self.now.max(time);
+        match &event.kind {
+            Kind::Wait(wait) => self.wait(event, wait),
+            Kind::Span(span) => self.span(event, span),
+            Kind::Signal {
+                signal: 19..=22,
+                target_tid,
+                target_pid,
+                ..
+            } => {
+                let by = match event.tid {
+                    Some(tid) if tid != 0 => self.known(event, tid),
+                    _ => NOBODY,
+                };
+                if self.stops.len() < MOST_THREADS {
+                    self.stops.insert(*target_tid, by);
+                    if let Some(pid) = target_pid {
+                        self.stops.insert(*pid, by);
+                    }
+                }
+            }
+            Kind::Sample { stack } => {
+                let innermost = stack.frames().next_back();
+                if let (Some(tid), Some(function)) = (event.tid.filter(|&tid| tid != 0), innermost)
+                    && let Some(thread) = self.threads.get_mut(&tid)
+                {
+                    let function = self.paths.name(&function.into());
+                    thread.running = self.paths.leaf(thread.actor, Doing::Runs { function });
+                }
+            }
+            Kind::Fork { target_tid, .. } => {
+                if let Some(tid) = event.tid.filter(|&tid| tid != 0) {
+                    self.made(*target_tid, tid, time);
+                }
+            }
+            Kind::Exec {
+                old_tid: Some(old), ..
+            } => {
+                if let Some(tid) = event.tid.filter(|tid| tid != old)
+                    && let Some(thread) = self.threads.remove(old)
+                {
+                    self.threads.insert(tid, thread);
+                }
+            }
+            Kind::Task(task) if task.moment == Moment::New => {
+                if let (Some(tid), Some(thread)) = (event.tid, task.parent_pid)
+                    && self.threads.get(&tid).is_some_and(|t| t.parent.is_none())
+                    && let Some(known) = self.threads.get_mut(&tid)
+                {
+                    known.parent = Some(thread);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the number of chains that are kept: a measure of memory, which is bounded.
+    #[must_use]
+    pub fn chains(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// The thread `tid` was made by `parent`, and does not run yet.
+    fn made(&mut self, tid: u32, parent: u32, time: u64) {
+        if self.threads.len() >= MOST_THREADS {
+            return;
+        }
+        let comm = self
+            .threads
+            .get(&parent)
+            .map_or_else(|| "".into(), |thread| Text::clone(&thread.comm));
+        let mut thread = Thread::new(&mut self.paths, tid, &comm, time);
+        thread.parent = Some(parent);
+        self.commit(tid);
+        self.threads.insert(tid, thread);
+    }
+
+    /// Returns the actor of a thread that an event names.
+    fn known(&mut self, event: &Event, tid: u32) -> ActorId {
+        match (self.threads.get(&tid), &event.comm) {
+            (Some(thread), _) => thread.actor,
+            (None, Some(comm)) => self.paths.actor(Some(tid), comm),
+            (None, None) => self.paths.actor(Some(tid), &"".into()),
+        }
+    }
+
+    /// Returns the actor of a thread of which an event knows number and name.
+    fn actor(&mut self, tid: u32, comm: Option<&Text>) -> ActorId {
+        match (tid, self.threads.get(&tid), comm) {
+            (0, ..) => IDLE,
+            (_, Some(thread), _) => thread.actor,
+            (_, None, Some(comm)) => self.paths.actor(Some(tid), comm),
+            (_, None, None) => self.paths.actor(Some(tid), &"".into()),
+        }
+    }
+
+    fn wait(&mut self, event: &Event, wait: &Wait) {
+        let Some(tid) = event.tid.filter(|&tid| tid != 0) else {
+            return;
+        };
+        if wait.within == Some(Within::New)
+            && let Some(parent) = wait.waker.as_ref().map(|waker| waker.task.tid)
+        {
+            self.made(tid, parent, wait.left.0);
+        }
+        self.commit(tid);
+        if !self.threads.contains_key(&tid) {
+            if self.threads.len() >= MOST_THREADS {
+                return;
+            }
+            let comm = event.comm.clone().unwrap_or_else(|| "".into());
+            let thread = Thread::new(&mut self.paths, tid, &comm, wait.left.0);
+            self.threads.insert(tid, thread);
+        }
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        if let Some(comm) = &event.comm
+            && thread.comm != *comm
+        {
+            thread.comm = Text::clone(comm);
+            thread.actor = self.paths.actor(Some(tid), comm);
+        }
+        thread.pid = event.pid.or(thread.pid);
+        thread.kernel |= wait.within == Some(Within::Kernel);
+        if let Some(priority) = wait.priority {
+            self.paths.set_priority(thread.actor, priority);
+        }
+        let begin = thread.ran;
+        let end = event.time.0.max(begin);
+        let left = wait.left.0.clamp(begin, end);
+        let woken = wait.woken.map_or(left, |woken| woken.0.clamp(left, end));
+
+        let (actor, mut pieces) = (thread.actor, Line(Vec::with_capacity(3)));
+        let known_before = !thread.past.is_empty();
+        // It ran until it left, unless another was seen on its CPU.
+        let elsewhere =
+            matches!((wait.left_cpu, thread.cpu), (Some(left), Some(had)) if left != had);
+        let until = match thread.off_by {
+            _ if wait.began_before || elsewhere => begin,
+            Some(off) if off + SLACK < left => off.clamp(begin, left),
+            _ => left,
+        };
+        pieces.push(thread.running, until - begin);
+        if until < left {
+            let lost = self.paths.leaf(actor, Doing::Broken(Break::Lost));
+            pieces.push(lost, left - until);
+        }
+
+        let dead = wait.state == Some(State::Dead);
+        let runnable = wait.state == Some(State::Runnable);
+        self.sleep.clear();
+        self.queue.clear();
+        let (mut what, mut hop, mut idleness) = (For::Something, 0, Idleness::Stalled);
+        let mut ready = woken;
+        let over = wait.ran.is_some();
+        if wait.began_before {
+            let why = if known_before {
+                Break::Lost
+            } else {
+                Break::Before
+            };
+            ready = wait.woken.map_or(end, |_| woken);
+            hop = self.paths.hop(actor, Doing::Broken(why));
+            let before = self.paths.leaf(actor, Doing::Broken(why));
+            self.sleep.push(before, ready - left);
+            idleness = Idleness::MayBeIdle;
+        } else if !runnable && !dead {
+            if wait.woken.is_none() {
+                ready = end;
+            }
+            what = self.sleeps.what(wait, &mut self.paths);
+            let name = wait.call.as_ref().and_then(|call| call.name.as_ref());
+            let call = name.map_or(0, |name| self.paths.name(name));
+            hop = self.paths.hop(actor, Doing::Waits { what, call });
+            let asked = self.follow_sleep(tid, wait, what, hop, (begin, left, ready));
+            idleness = (self.judge)(&Asleep {
+                wait,
+                asked,
+                lock: matches!(what, For::Lock { .. }),
+                device: matches!(what, For::Io | For::Memory { .. } | For::Fence { .. }),
+                for_work: matches!(what, For::Time | For::Events | For::Signal | For::Work),
+                unclear: matches!(what, For::Word { .. } | For::Data | For::Something),
+            });
+        }
+        if !dead {
+            self.follow_queue(event, wait, actor, (ready, end), over);
+        }
+
+        let from = pieces.0.len();
+        self.sleep.shorten(MOST_PIECES);
+        self.queue.shorten(MOST_BEHIND);
+        pieces.0.extend(&self.sleep.0);
+        pieces.0.extend(&self.queue.0);
+        let slept = !self.sleep.0.is_empty();
+        let last = Last {
+            from,
+            sleep: self.sleep.0.len(),
+            hop,
+            what,
+            left,
+            woken: ready,
+            idleness,
+            slept,
+        };
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        if begin < end {
+            remember(
+                &mut thread.past,
+                Stretch {
+                    begin,
+                    end,
+                    rough: false,
+                    pieces: pieces.0,
+                },
+            );
+            thread.last = Some(last);
+        }
+        thread.ran = end;
+        thread.cpu = event.cpu;
+        thread.off_by = None;
+        thread.running = self.paths.leaf(thread.actor, Doing::Runs { function: 0 });
+        if let (Some(woken), Some(waker)) = (wait.woken, &wait.waker) {
+            thread.woken_by = Some((waker.task.tid, woken.0));
+        }
+        if dead {
+            self.commit(tid);
+            self.ended.push_back((tid, end));
+            if self.ended.len() > MOST_ENDED
+                && let Some((old, at)) = self.ended.pop_front()
+                && self
+                    .threads
+                    .get(&old)
+                    .is_some_and(|thread| thread.ran == at)
+            {
+                self.threads.remove(&old);
+            }
+            return;
+        }
+        if let Some(cpu) = event.cpu.filter(|_| over) {
+            let previous = wait.previous.as_ref().map(|task| task.tid);
+            let before = self.cpus.arrives(cpu, end, tid, previous);
+            if let Some(gone) = before.filter(|&gone| gone != tid)
+                && let Some(gone) = self.threads.get_mut(&gone)
+                && gone.cpu == Some(cpu)
+            {
+                gone.off_by.get_or_insert(end);
+            }
+        }
+    }
+
+    /// Appends to `self.sleep` the chains of the sleep of `tid` from `left` to `woken`. Returns whether the thread, since
+    /// it had a CPU at `begin`, woke the one that ended it.
+    fn follow_sleep(
+        &mut self,
+        tid: u32,
+        wait: &Wait,
+        what: For,
+        hop: HopId,
+        (begin, left, woken): (u64, u64, u64),
+    ) -> bool {
+        let (threads, disks) = (&self.threads, &self.disks);
+        let done = |own: bool| disks.ended_at(woken, DISK_SLACK, own.then_some(tid));
+        let is_kernel = |by| threads.get(&by).is_some_and(|thread| thread.kernel);
+        let pid = threads.get(&tid).and_then(|thread| thread.pid).unwrap_or(0);
+        let ended = self.sleeps.ended(wait, what, done, is_kernel);
+        let mut asked = false;
+        let mut behind = Line::default();
+        match ended {
+            _ if what == For::Continue => {
+                let by = [tid, pid].iter().find_map(|of| self.stops.get(of));
+                let by = by.copied().unwrap_or(NOBODY);
+                behind.push(self.paths.leaf(by, Doing::Stopped), woken - left);
+            }
+            Ended::By(by) => {
+                let woke = threads.get(&by).and_then(|thread| thread.woken_by);
+                asked = woke.is_some_and(|(waker, at)| waker == tid && at >= begin);
+                follow(
+                    threads,
+                    &mut self.paths,
+                    by,
+                    (left, woken),
+                    MOST_PARENTS,
+                    &mut behind,
+                );
+            }
+            Ended::Disk => {
+                self.shares.clear();
+                disks.shares(tid, left, woken, &mut self.shares);
+                for share in &self.shares {
+                    let device = share.device;
+                    behind.push(self.paths.leaf(share.by, Doing::Disk { device }), share.ns);
+                }
+            }
+            Ended::Timeout => {
+                let holder = match what {
+                    For::Lock { address, .. } | For::Word { address } if address != 0 => {
+                        self.holders.get(&(pid, address))
+                    }
+                    _ => None,
+                };
+                let holder = holder.filter(|&&holder| holder != tid);
+                let holder = holder.and_then(|holder| threads.get(holder));
+                let holder = holder.map_or(NOBODY, |holder| holder.actor);
+                behind.push(self.paths.leaf(holder, Doing::Timeout), woken - left);
+            }
+            Ended::Timer => behind.push(self.paths.leaf(NOBODY, Doing::Timer), woken - left),
+            Ended::Network => behind.push(self.paths.leaf(NOBODY, Doing::Network), woken - left),
+            Ended::Device => behind.push(self.paths.leaf(NOBODY, Doing::Device), woken - left),
+            Ended::Interrupt => {
+                behind.push(self.paths.leaf(NOBODY, Doing::Interrupt), woken - left);
+            }
+            Ended::Uncertain | Ended::Nobody => {
+                let why = match ended {
+                    Ended::Uncertain => Break::Uncertain,
+                    _ if wait.woken.is_none() && wait.ran.is_none() => Break::NotOver,
+                    _ if wait.woken.is_none() => Break::NoWaking,
+                    _ => Break::Unheard,
+                };
+                behind.push(self.paths.leaf(NOBODY, Doing::Broken(why)), woken - left);
+            }
+        }
+        for piece in &behind.0 {
+            let path = self.paths.chain(hop, piece.path);
+            self.sleep.push(path, piece.ns);
+        }
+        if let (For::Lock { address, .. } | For::Word { address }, Ended::By(_)) = (what, ended)
+            && address != 0
+        {
+            if self.holders.len() >= MOST_LOCKS {
+                self.holders.clear();
+            }
+            self.holders.insert((pid, address), tid);
+        }
+        asked
+    }
+
+    /// Appends to `self.queue` whom the thread waited behind for a CPU, from `ready` to `end`.
+    fn follow_queue(
+        &mut self,
+        event: &Event,
+        wait: &Wait,
+        actor: ActorId,
+        (ready, end): (u64, u64),
+        over: bool,
+    ) {
+        if ready >= end {
+            return;
+        }
+        if !over {
+            let lost = self.paths.leaf(actor, Doing::Broken(Break::NotOver));
+            self.queue.push(lost, end - ready);
+            return;
+        }
+        if wait.throttled == Some(true) {
+            let quota = self.paths.leaf(actor, Doing::Quota);
+            self.queue.push(quota, end - ready);
+            return;
+        }
+        let Some(previous) = &wait.previous else {
+            let unknown = self.paths.leaf(actor, Doing::Queued { behind: NOBODY });
+            self.queue.push(unknown, end - ready);
+            return;
+        };
+        let (mut cpu, mut had) = (event.cpu, previous.tid);
+        // A CPU that became idle took the thread over from the queue of another.
+        if had == 0
+            && end - ready >= WAKE_LATENCY
+            && wait.left_cpu.is_some()
+            && wait.left_cpu != cpu
+            && let Some(other) = wait.left_cpu.and_then(|cpu| self.cpus.last_on(cpu))
+            && event.tid != Some(other)
+        {
+            (cpu, had) = (wait.left_cpu, other);
+        }
+        let mut line = Line::default();
+        self.cpus.behind(cpu, ready, end, had, &mut line);
+        for piece in line.0.iter().rev() {
+            let comm = previous.comm.as_ref();
+            let behind = self.actor(piece.path, comm.filter(|_| piece.path == previous.tid));
+            let path = self.paths.leaf(actor, Doing::Queued { behind });
+            self.queue.push(path, piece.ns);
+        }
+    }
+
+    /// A span is over: the wait within it gets its cause.
+    fn span(&mut self, event: &Event, span: &Span) {
+        let Some(tid) = event.tid.filter(|&tid| tid != 0) else {
+            return;
+        };
+        if span.what == Activity::Block {
+            let actor = self.known(event, tid);
+            let paths = &mut self.paths;
+            self.disks
+                .done(span, event.time.0, tid, actor, |name| paths.name(name));
+            return;
+        }
+        if span.what == Activity::Work {
+            if let Some(name) = &span.name {
+                let actor = self.known(event, tid);
+                let length = event.time.0.saturating_sub(span.begin.0);
+                self.totals.works(actor, name, length);
+            }
+            return;
+        }
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        let Some(last) = &mut thread.last else { return };
+        // A wait for a lock within a reclaim is over first, and has its cause.
+        let within = span.begin.0 <= last.left + SLACK && last.woken <= event.time.0;
+        let vague = match last.what {
+            For::Lock { address, .. } => address == 0,
+            For::Io => matches!(span.what, Activity::Lock | Activity::MmapLock),
+            For::Fence { .. } | For::Memory { .. } | For::Continue => false,
+            _ => true,
+        };
+        if !within || !vague || !last.slept || last.sleep == 0 {
+            return;
+        }
+        let Some(what) = Sleeps::told_by(span, &mut self.paths) else {
+            return;
+        };
+        let Doing::Waits { call, .. } = self.paths.hop_at(last.hop).doing else {
+            return;
+        };
+        last.what = what;
+        last.hop = self.paths.hop(thread.actor, Doing::Waits { what, call });
+        if last.idleness != Idleness::Stalled {
+            last.idleness = Idleness::Stalled;
+        }
+        if let Some(stretch) = thread.past.back_mut() {
+            for piece in &mut stretch.pieces[last.from..last.from + last.sleep] {
+                if let Some(behind) = self.paths.behind(piece.path) {
+                    piece.path = self.paths.chain(last.hop, behind);
+                }
+            }
+        }
+    }
+
+    /// Books the last wait of a thread, whose cause is known by now.
+    fn commit(&mut self, tid: u32) {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        let (Some(last), Some(stretch)) = (thread.last.take(), thread.past.back()) else {
+            return;
+        };
+        let pieces = &stretch.pieces[last.from..];
+        let (sleep, queue) = pieces.split_at(last.sleep.min(pieces.len()));
+        if last.slept {
+            self.totals
+                .slept(last.hop, last.idleness, tid, last.left, sleep);
+        }
+        self.totals.queued(&self.paths, tid, last.woken, queue);
+    }
+
+    /// Returns what the thread `tid` did from `from` to `to`, when it has a CPU; the pieces add up to that time.
+    fn between(&mut self, tid: u32, from: u64, to: u64) -> Vec<Piece> {
+        let mut line = Line::default();
+        follow(
+            &self.threads,
+            &mut self.paths,
+            tid,
+            (from, to),
+            MOST_PARENTS,
+            &mut line,
+        );
+        line.0
+    }
+}
+
+impl Thread {
+    fn new(paths: &mut Paths, tid: u32, comm: &Text, begin: u64) -> Thread {
+        let actor = paths.actor(Some(tid), comm);
+        Thread {
+            actor,
+            comm: Text::clone(comm),
+            pid: None,
+            parent: None,
+            kernel: false,
+            ran: begin,
+            cpu: None,
+            off_by: None,
+            running: paths.leaf(actor, Doing::Runs { function: 0 }),
+            woken_by: None,
+            past: VecDeque::new(),
+            last: None,
+        }
+    }
+}
+
+/// Appends what the thread `tid` did from `from` to `to`, at which it has a CPU.
+fn follow(
+    threads: &HashMap<u32, Thread, Quick>,
+    paths: &mut Paths,
+    tid: u32,
+    (from, to): (u64, u64),
+    parents: u32,
+    out: &mut Line,
+) {
+    if from >= to {
+        return;
+    }
+    let Some(thread) = threads.get(&tid) else {
+        out.push(paths.leaf(NOBODY, Doing::Broken(Break::Unheard)), to - from);
+        return;
+    };
+    let mut at = from;
+    let heard = thread.past.front().map_or(thread.ran, |first| first.begin);
+    if at < heard {
+        let until = heard.min(to);
+        match thread.parent.filter(|_| parents > 0) {
+            Some(parent) => follow(threads, paths, parent, (at, until), parents - 1, out),
+            None => {
+                let unheard = paths.leaf(thread.actor, Doing::Broken(Break::Unheard));
+                out.push(unheard, until - at);
+            }
+        }
+        at = until;
+    }
+    let earlier = thread
+        .past
+        .iter()
+        .rev()
+        .take_while(|stretch| stretch.end > at);
+    let first = thread.past.len() - earlier.count();
+    for stretch in thread.past.range(first..) {
+        if stretch.begin >= to {
+            break;
+        }
+        stretch.part(at, to, out);
+        at = stretch.end.min(to).max(at);
+    }
+    if at < to {
+        let until = match thread.off_by {
+            Some(off) if off + SLACK < to => off.clamp(at, to),
+            _ => to,
+        };
+        out.push(thread.running, until - at);
+        if until < to {
+            let lost = paths.leaf(thread.actor, Doing::Broken(Break::Lost));
+            out.push(lost, to - until);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,537 @@
+//! The sums: time by chain, and the record that is made of it.
+
+use std::collections::HashMap;
+
+use stopgap_stats::explain::{Blame, Chains, CriticalPath, Idleness, Link, Waiting};
+use stopgap_trace::Text;
+
+use super::history::Piece;
+use super::path::{ActorId, Break, Doing, For, Hop, HopId, IDLE, NOBODY, PathId, Paths};
+use super::{Graph, Quick};
+
+/// Groups of waits in a record.
+const MOST_WAITING: usize = 200;
+/// Rows of blame.
+const MOST_BLAMED: usize = 100;
+/// Links below this share of their group are added up.
+const SMALL: f64 = 0.005;
+/// Work items and their workers that are told apart.
+const MOST_WORK: usize = 4_096;
+
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    /// By chain and [`Idleness`].
+    by_path: Vec<[u64; 3]>,
+    groups: HashMap<(HopId, Idleness), Group, Quick>,
+    work: HashMap<(ActorId, Text), u64>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Group {
+    waits: u64,
+    longest: u64,
+    at: u64,
+    tid: u32,
+}
+
+impl Totals {
+    fn add(&mut self, path: PathId, idleness: Idleness, ns: u64) {
+        let at = path as usize;
+        if at >= self.by_path.len() {
+            self.by_path.resize(at + 1, [0; 3]);
+        }
+        self.by_path[at][idleness as usize] += ns;
+    }
+
+    fn count(&mut self, hop: HopId, idleness: Idleness, tid: u32, at: u64, ns: u64) {
+        let group = self.groups.entry((hop, idleness)).or_default();
+        group.waits += 1;
+        if ns > group.longest {
+            (group.longest, group.at, group.tid) = (ns, at, tid);
+        }
+    }
+
+    /// A sleep of `tid` that began at `at` is over.
+    pub(super) fn slept(
+        &mut self,
+        hop: HopId,
+        idleness: Idleness,
+        tid: u32,
+        at: u64,
+        pieces: &[Piece],
+    ) {
+        self.count(
+            hop,
+            idleness,
+            tid,
+            at,
+            pieces.iter().map(|piece| piece.ns).sum(),
+        );
+        for piece in pieces {
+            self.add(piece.path, idleness, piece.ns);
+        }
+    }
+
+    /// A wait for a CPU is over.
+    pub(super) fn queued(&mut self, paths: &Paths, tid: u32, at: u64, pieces: &[Piece]) {
+        let mut at = at;
+        for piece in pieces {
+            let hop = paths.first_id(piece.path);
+            self.count(hop, Idleness::Stalled, tid, at, piece.ns);
+            self.add(piece.path, Idleness::Stalled, piece.ns);
+            at += piece.ns;
+        }
+    }
+
+    /// A worker of the kernel carried out `function`.
+    pub(super) fn works(&mut self, worker: ActorId, function: &Text, ns: u64) {
+        let key = (worker, Text::clone(function));
+        if self.work.len() < MOST_WORK || self.work.contains_key(&key) {
+            *self.work.entry(key).or_default() += ns;
+        }
+    }
+}
+
+/// What makes two hops one in a record: threads of one name are one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Label {
+    cause: &'static str,
+    task: Option<Text>,
+    call: Option<Text>,
+    text: String,
+}
+
+#[derive(Debug, Default)]
+struct Tree {
+    ns: u64,
+    /// The thread; `Err` where there are several.
+    tid: Option<Result<u32, ()>>,
+    behind: HashMap<Label, Tree>,
+}
+
+impl Tree {
+    fn add(&mut self, tid: Option<u32>, ns: u64) {
+        self.ns += ns;
+        self.tid = match (self.tid, tid) {
+            (None, Some(tid)) => Some(Ok(tid)),
+            (Some(Ok(one)), Some(tid)) if one != tid => Some(Err(())),
+            (Some(_), None) => Some(Err(())),
+            (known, _) => known,
+        };
+    }
+
+    fn one(&self) -> Option<u32> {
+        self.tid?.ok()
+    }
+
+    /// Returns the links of `whole` nanoseconds.
+    fn links(self, whole: u64) -> Vec<Link> {
+        let share = |ns: u64| ns as f64 / whole.max(1) as f64;
+        let (mut links, mut small) = (Vec::new(), 0);
+        for (label, tree) in self.behind {
+            if share(tree.ns) < SMALL {
+                small += tree.ns;
+                continue;
+            }
+            links.push(Link {
+                cause: label.cause.to_owned(),
+                text: label.text,
+                task: label.task.as_deref().map(str::to_owned),
+                tid: tree.one(),
+                call: label.call.as_deref().map(str::to_owned),
+                ns: tree.ns,
+                share: share(tree.ns),
+                links: tree.links(whole),
+            });
+        }
+        links.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.text.cmp(&b.text)));
+        if small > 0 {
+            links.push(Link {
+                cause: "other".to_owned(),
+                text: "causes of less than 0.5 % each".to_owned(),
+                task: None,
+                tid: None,
+                call: None,
+                ns: small,
+                share: share(small),
+                links: Vec::new(),
+            });
+        }
+        links
+    }
+}
+
+impl Graph {
+    /// Returns where the time of the thread `tid` went from `from` to `to`, at which it has a CPU: the ends of chains over
+    /// all threads, which add up to the window. `of` names the window.
+    pub fn critical_path(&mut self, of: &str, tid: u32, from: u64, to: u64) -> CriticalPath {
+        let pieces = self.between(tid, from, to);
+        let mut tree = Tree::default();
+        for piece in &pieces {
+            let hops: Vec<Hop> = self.paths.hops_of(piece.path).collect();
+            let (label, tid) = self.end(&hops);
+            tree.behind.entry(label).or_default().add(tid, piece.ns);
+        }
+        let window_ns = to.saturating_sub(from);
+        CriticalPath {
+            of: of.to_owned(),
+            tid,
+            window_ns,
+            parts: tree.links(window_ns),
+        }
+    }
+
+    /// All events were given: returns the waits by cause, and the blame.
+    #[must_use]
+    pub fn finish(mut self) -> Chains {
+        let tids: Vec<u32> = self.threads.keys().copied().collect();
+        for tid in tids {
+            self.commit(tid);
+        }
+        Chains {
+            waiting: self.waiting(),
+            blame: self.blame(),
+            critical_path: None,
+        }
+    }
+
+    /// Returns every chain that some wait had, with its time by idleness.
+    fn each(&self) -> impl Iterator<Item = (Vec<Hop>, [u64; 3])> {
+        let sums = self.totals.by_path.iter().zip(0..);
+        sums.filter(|(sums, _)| sums.iter().any(|&ns| ns > 0))
+            .map(|(&sums, path)| (self.paths.hops_of(path).collect(), sums))
+    }
+
+    fn waiting(&self) -> Vec<Waiting> {
+        let mut groups: HashMap<(Label, Idleness), (Tree, Group, Vec<u32>)> = HashMap::new();
+        for (&(hop, idleness), group) in &self.totals.groups {
+            let hop = self.paths.hop_at(hop);
+            let (label, tid) = self.root(hop);
+            let (_, sum, tids) = groups.entry((label, idleness)).or_default();
+            sum.waits += group.waits;
+            if group.longest > sum.longest {
+                (sum.longest, sum.at, sum.tid) = (group.longest, group.at, group.tid);
+            }
+            tids.extend(tid);
+        }
+        for (hops, sums) in self.each() {
+            let (label, tid) = self.root(hops[0]);
+            for idleness in [Idleness::Stalled, Idleness::MayBeIdle, Idleness::Idle] {
+                let ns = sums[idleness as usize];
+                if ns == 0 {
+                    continue;
+                }
+                let (tree, ..) = groups.entry((label.clone(), idleness)).or_default();
+                tree.add(tid, ns);
+                let mut at = tree;
+                // A wait for a CPU has one hop, which says behind whom.
+                let from = usize::from(hops.len() > 1);
+                for (index, hop) in hops.iter().enumerate().skip(from) {
+                    let (label, tid) = self.label(*hop, &hops[..index]);
+                    at = at.behind.entry(label).or_default();
+                    at.add(tid, ns);
+                }
+            }
+        }
+        let first = self.first.unwrap_or(0);
+        let mut waiting: Vec<Waiting> = (groups.into_iter())
+            .map(|((label, idleness), (tree, group, mut tids))| {
+                tids.sort_unstable();
+                tids.dedup();
+                let total_ns = tree.ns;
+                Waiting {
+                    task: label.task.as_deref().unwrap_or_default().to_owned(),
+                    threads: tids.len().max(1) as u64,
+                    cause: label.cause.to_owned(),
+                    text: label.text,
+                    call: label.call.as_deref().map(str::to_owned),
+                    idleness,
+                    waits: group.waits,
+                    total_ns,
+                    longest_ns: group.longest,
+                    longest_at_ns: group.at.saturating_sub(first),
+                    longest_tid: group.tid,
+                    links: tree.links(total_ns),
+                }
+            })
+            .collect();
+        waiting.sort_by(|a, b| {
+            (b.total_ns.cmp(&a.total_ns)).then_with(|| (&a.task, &a.text).cmp(&(&b.task, &b.text)))
+        });
+        waiting.truncate(MOST_WAITING);
+        waiting
+    }
+
+    fn blame(&self) -> Vec<Blame> {
+        let mut blamed: HashMap<Label, Tree> = HashMap::new();
+        for (hops, sums) in self.each() {
+            let ns = sums[Idleness::Stalled as usize];
+            if ns == 0 {
+                continue;
+            }
+            let Some(by) = culprit(&hops) else { continue };
+            if by == hops[0].actor && by != NOBODY {
+                continue;
+            }
+            let (label, tid) = self.end(&hops);
+            blamed.entry(label).or_default().add(tid, ns);
+        }
+        let whole: u64 = blamed.values().map(|tree| tree.ns).sum();
+        let mut blame: Vec<Blame> = (blamed.into_iter())
+            .map(|(label, tree)| Blame {
+                cause: label.cause.to_owned(),
+                text: label.text,
+                task: label.task.as_deref().map(str::to_owned),
+                tid: tree.one(),
+                ns: tree.ns,
+                share: tree.ns as f64 / whole.max(1) as f64,
+            })
+            .collect();
+        blame.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.text.cmp(&b.text)));
+        blame.truncate(MOST_BLAMED);
+        blame
+    }
+
+    fn comm(&self, actor: ActorId) -> Option<Text> {
+        let comm = &self.paths.actor_at(actor).comm;
+        (actor != NOBODY && !comm.is_empty()).then(|| Text::clone(comm))
+    }
+
+    /// Returns a thread's name for a sentence, and of a kernel's worker its work.
+    fn who(&self, actor: ActorId) -> String {
+        let comm = self.comm(actor);
+        let mut who = comm.map_or_else(|| "an unknown thread".to_owned(), |comm| comm.to_string());
+        let work = self
+            .totals
+            .work
+            .iter()
+            .filter(|((worker, _), _)| *worker == actor);
+        if let Some(((_, function), _)) = work.max_by_key(|(_, ns)| **ns) {
+            who += &format!(" ({function})");
+        }
+        who
+    }
+
+    /// Returns the label of a group of waits.
+    fn root(&self, hop: Hop) -> (Label, Option<u32>) {
+        let (mut label, _) = self.label(hop, &[]);
+        if let Doing::Queued { .. } = hop.doing {
+            "for a CPU".clone_into(&mut label.text);
+        }
+        if label.task.is_none() {
+            label.task = self.comm(hop.actor);
+        }
+        if let Doing::Queued { .. } = hop.doing {
+            label.task = self.comm(hop.actor);
+        }
+        (label, self.paths.actor_at(hop.actor).tid)
+    }
+
+    /// Returns the label of the thread or thing at the end of a chain, in words of its own.
+    fn end(&self, hops: &[Hop]) -> (Label, Option<u32>) {
+        let last = hops.len() - 1;
+        let (mut label, mut tid) = self.label(hops[last], &hops[..last]);
+        if matches!(hops[last].doing, Doing::Timer)
+            && let Some(sleeper) = last.checked_sub(1)
+        {
+            let actor = hops[sleeper].actor;
+            label.task = self.comm(actor);
+            tid = self.paths.actor_at(actor).tid;
+            label.text = format!("{} slept on purpose", self.who(actor));
+        }
+        (label, tid)
+    }
+
+    /// Returns the label of a hop, behind `before`.
+    fn label(&self, hop: Hop, before: &[Hop]) -> (Label, Option<u32>) {
+        let who = self.who(hop.actor);
+        let mut actor = hop.actor;
+        let mut named = None;
+        let (cause, text) = match hop.doing {
+            Doing::Waits { what, call } => {
+                named = self.paths.name_at(call).cloned();
+                self.waits(what, named.as_ref(), &who, before.is_empty())
+            }
+            Doing::Runs { function } => {
+                let function = self.paths.name_at(function);
+                let function = function.map_or_else(String::new, |name| format!(" in {name}"));
+                ("running", format!("{who} ran{function}"))
+            }
+            Doing::Queued { behind } => {
+                actor = behind;
+                let subject = match before {
+                    [] => "waited".to_owned(),
+                    _ => format!("{who} waited"),
+                };
+                let text = match behind {
+                    NOBODY => format!("{subject} for a CPU"),
+                    IDLE => format!(
+                        "{subject} for a CPU that was idle (its wake-up, or the hypervisor)"
+                    ),
+                    _ if self.inverts(hop, before) => format!(
+                        "{subject} for a CPU, behind {} of higher priority: priority inversion",
+                        self.who(behind)
+                    ),
+                    _ => format!("{subject} for a CPU, behind {}", self.who(behind)),
+                };
+                ("run-queue", text)
+            }
+            Doing::Quota => (
+                "cpu-quota",
+                format!("{who} had used up its cgroup's CPU quota"),
+            ),
+            Doing::Disk { device } => {
+                let device = self.paths.name_at(device);
+                let device =
+                    device.map_or_else(|| "a disk".to_owned(), |name| format!("disk {name}"));
+                let own = before.last().is_some_and(|waits| waits.actor == hop.actor);
+                let text = match hop.actor {
+                    NOBODY => device,
+                    _ if own => format!("{device}, its own request"),
+                    _ => format!("{device}, behind requests of {who}"),
+                };
+                ("disk", text)
+            }
+            Doing::Timer => ("timer", "on purpose".to_owned()),
+            Doing::Timeout => match hop.actor {
+                NOBODY => ("timeout", "until its timeout".to_owned()),
+                _ => ("timeout", format!("until its timeout; {who} got it last")),
+            },
+            Doing::Network => ("network", "the network".to_owned()),
+            Doing::Interrupt => ("interrupt", "a device or a timer".to_owned()),
+            Doing::Device => ("device", "the device".to_owned()),
+            Doing::Stopped => match hop.actor {
+                NOBODY => ("stopped", "by whom the trace does not tell".to_owned()),
+                _ => ("stopped", format!("stopped by {who}")),
+            },
+            Doing::Cycle { sure: true } => (
+                "cycle",
+                format!("deadlock: {who} waited for it, until a timeout"),
+            ),
+            Doing::Cycle { sure: false } => (
+                "perhaps-cycle",
+                format!("{who} waited for another lock until a timeout: perhaps a deadlock"),
+            ),
+            Doing::LeftOut => ("left-out", "a longer chain".to_owned()),
+            Doing::Broken(why) => ("unknown", broken(why, &who)),
+        };
+        let task = self.comm(actor).filter(|_| actor != IDLE);
+        let label = Label {
+            cause,
+            task,
+            call: named,
+            text,
+        };
+        (
+            label,
+            self.paths.actor_at(actor).tid.filter(|&tid| tid != 0),
+        )
+    }
+
+    /// Returns the word and the sentence of a wait; `first` where its thread is named before.
+    fn waits(
+        &self,
+        what: For,
+        call: Option<&Text>,
+        who: &str,
+        first: bool,
+    ) -> (&'static str, String) {
+        let call_text = call.map_or_else(String::new, |call| format!(" in {call}"));
+        let (cause, text) = match what {
+            For::Time => ("time", format!("slept{call_text}")),
+            For::Lock { kind, address } => {
+                let kind = self.paths.name_at(kind).map_or("lock", |kind| &**kind);
+                let kind = match kind {
+                    "futex" => "lock",
+                    kind => kind,
+                };
+                let address = match address {
+                    0 => String::new(),
+                    address => format!(" at {address:#x}"),
+                };
+                ("lock", format!("waited for the {kind}{address}"))
+            }
+            For::Word { address: 0 } => ("word", format!("waited{call_text}")),
+            For::Word { address } => (
+                "word",
+                format!("waited to be told to go on, at {address:#x}"),
+            ),
+            For::Events => ("events", format!("was{call_text}")),
+            For::Data => ("data", format!("was{call_text}")),
+            For::Io if call.is_none() => ("io", "waited for a disk".to_owned()),
+            For::Io => ("io", format!("was{call_text}")),
+            For::Child => ("child", format!("waited for a child{call_text}")),
+            For::Signal => ("signal", format!("waited for a signal{call_text}")),
+            For::Continue => ("continue", "was stopped".to_owned()),
+            For::Fence { driver } => {
+                let driver = self.paths.name_at(driver);
+                let driver = driver.map_or_else(String::new, |driver| format!(" of {driver}"));
+                ("fence", format!("waited for a fence{driver}"))
+            }
+            For::Memory { how } => {
+                let how = self.paths.name_at(how).map_or("reclaim", |how| &**how);
+                ("memory", format!("waited for memory ({how})"))
+            }
+            For::Work => ("work", "had no work".to_owned()),
+            For::Something if call.is_none() => ("something", "slept".to_owned()),
+            For::Something => ("something", format!("was{call_text}")),
+        };
+        match first {
+            true => (cause, text),
+            false => (cause, format!("{who} {text}")),
+        }
+    }
+
+    /// Whether a wait in the run queue keeps up a thread that is more urgent than the one that has the CPU.
+    fn inverts(&self, hop: Hop, before: &[Hop]) -> bool {
+        let priority = |actor: ActorId| self.paths.actor_at(actor).priority;
+        let Doing::Queued { behind } = hop.doing else {
+            return false;
+        };
+        before.iter().any(|waiting| {
+            let lock = matches!(
+                waiting.doing,
+                Doing::Waits {
+                    what: For::Lock { .. },
+                    ..
+                }
+            );
+            lock && priority(waiting.actor)
+                .zip(priority(behind))
+                .is_some_and(|(a, b)| a < b)
+        })
+    }
+}
+
+/// Returns who caused a wait; [`NOBODY`] of something outside of all threads, `None` where nothing is known.
+fn culprit(hops: &[Hop]) -> Option<ActorId> {
+    let last = hops.last()?;
+    match last.doing {
+        Doing::Runs { .. }
+        | Doing::Disk { .. }
+        | Doing::Stopped
+        | Doing::Cycle { .. }
+        | Doing::Quota => Some(last.actor),
+        Doing::Queued { behind } => Some(behind).filter(|&behind| behind != IDLE),
+        Doing::Timer => hops.iter().rev().nth(1).map(|sleeper| sleeper.actor),
+        Doing::Network | Doing::Device => Some(NOBODY),
+        Doing::Waits { .. }
+        | Doing::Timeout
+        | Doing::Interrupt
+        | Doing::LeftOut
+        | Doing::Broken(_) => None,
+    }
+}
+
+fn broken(why: Break, who: &str) -> String {
+    match why {
+        Break::NoWaking => "nobody was seen to end it".to_owned(),
+        Break::NotOver => "it was not over when the recording ended".to_owned(),
+        Break::Unheard => format!("what {who} did is not recorded"),
+        Break::Lost => format!("rows of {who} are missing"),
+        Break::Before => "it began before the recording".to_owned(),
+        Break::Uncertain => "an interrupt, or the thread that it interrupted".to_owned(),
+        Break::Coarse => "longer ago than is kept exactly".to_owned(),
+        Break::NotKept => "more chains than are kept".to_owned(),
+    }
+}

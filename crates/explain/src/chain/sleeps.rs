@@ -1,0 +1,287 @@
+//! What a sleep was for, and what ended it, by the fields of one wait.
+
+use std::collections::HashMap;
+
+use stopgap_events::wait::{Call, Context, State, Wait, Waker, Within};
+use stopgap_trace::{Activity, Span, Stack, Text};
+
+use super::path::{For, Paths};
+use crate::stack;
+use crate::why::Why;
+
+/// Stacks whose cause is remembered.
+const MOST_STACKS: usize = 1 << 16;
+/// A sleep that a timer ends is longer than asked for by no more than this, and a per cent.
+const TIMER_SLACK: u64 = 2_000_000;
+
+/// Who or what ended a sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// This thread.
+    By(u32),
+    /// A disk.
+    Disk,
+    /// A timer, at the time that the thread had named.
+    Timer,
+    /// A timer, before what the thread waited for.
+    Timeout,
+    Network,
+    Device,
+    Interrupt,
+    /// An interrupt or this thread.
+    Uncertain,
+    Nobody,
+}
+
+/// What a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Time,
+    Futex,
+    Events,
+    Socket,
+    Data,
+    Sync,
+    Child,
+    FileLock,
+    Semaphore,
+    Signal,
+    Other,
+}
+
+fn family(call: &Call) -> Family {
+    let Some(name) = call.name.as_deref() else {
+        return Family::Other;
+    };
+    match name {
+        "nanosleep" | "clock_nanosleep" => Family::Time,
+        "futex" | "futex_wait" | "futex_waitv" => Family::Futex,
+        "poll" | "ppoll" | "select" | "pselect6" | "epoll_wait" | "epoll_pwait"
+        | "epoll_pwait2" | "io_getevents" | "io_pgetevents" | "io_uring_enter" => Family::Events,
+        "recvfrom" | "recvmsg" | "recvmmsg" | "accept" | "accept4" | "connect" | "sendto"
+        | "sendmsg" | "sendmmsg" => Family::Socket,
+        "read" | "readv" | "pread64" | "preadv" | "preadv2" | "write" | "writev" | "pwrite64"
+        | "pwritev" | "pwritev2" | "splice" | "tee" | "sendfile" | "sendfile64" | "msgrcv"
+        | "msgsnd" | "mq_timedreceive" | "mq_timedsend" => Family::Data,
+        "fsync" | "fdatasync" | "msync" | "sync" | "syncfs" | "sync_file_range" => Family::Sync,
+        "wait4" | "waitid" | "waitpid" | "vfork" => Family::Child,
+        "flock" => Family::FileLock,
+        // F_SETLKW and F_OFD_SETLKW.
+        "fcntl" if matches!(call.arguments[1], Some(7 | 38)) => Family::FileLock,
+        "semop" | "semtimedop" => Family::Semaphore,
+        "pause" | "rt_sigsuspend" | "rt_sigtimedwait" | "sigsuspend" => Family::Signal,
+        _ => Family::Other,
+    }
+}
+
+/// Whether bytes go out in such a call, which the network's softirq may take to a receiver on this machine at once.
+fn sends(call: &Call) -> bool {
+    call.name.as_deref().is_some_and(|name| {
+        matches!(
+            name,
+            "write"
+                | "writev"
+                | "sendto"
+                | "sendmsg"
+                | "sendmmsg"
+                | "sendfile"
+                | "sendfile64"
+                | "splice"
+                | "connect"
+                | "shutdown"
+                | "close"
+                | "io_uring_enter"
+                | "exit_group"
+                | "exit"
+        )
+    })
+}
+
+/// `FUTEX_WAIT` for the value 2: a mutex that has waiters, as glibc, musl and Rust's library have it; or a
+/// priority-inheriting one (`FUTEX_LOCK_PI`, `FUTEX_LOCK_PI2`).
+fn is_mutex(call: &Call) -> bool {
+    let command = call.arguments[1].map(|operation| operation & 0x7f);
+    matches!(command, Some(6 | 13))
+        || (matches!(command, Some(0 | 9)) && call.arguments[2] == Some(2))
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Sleeps {
+    stacks: HashMap<Text, Option<Why>>,
+    /// Whether the source tells softirqs and hard interrupts apart.
+    softirqs: bool,
+}
+
+impl Sleeps {
+    fn why(&mut self, wait: &Wait) -> Option<Why> {
+        let frames = &wait.stack.as_ref()?.frames;
+        if let Some(known) = self.stacks.get(frames) {
+            return known.clone();
+        }
+        let why = stack::why(&Stack(Text::clone(frames)));
+        if self.stacks.len() < MOST_STACKS {
+            self.stacks.insert(Text::clone(frames), why.clone());
+        }
+        why
+    }
+
+    /// Returns what the thread waited for.
+    pub(super) fn what(&mut self, wait: &Wait, paths: &mut Paths) -> For {
+        if matches!(wait.state, Some(State::Stopped | State::Traced)) {
+            return For::Continue;
+        }
+        let lock = |kind: &str, address, paths: &mut Paths| For::Lock {
+            kind: paths.name(&kind.into()),
+            address,
+        };
+        match self.why(wait) {
+            Some(Why::MmapLock) => return lock("mmap_lock", 0, paths),
+            Some(Why::Lock) => return lock("kernel lock", 0, paths),
+            Some(Why::Fence) => return For::Fence { driver: 0 },
+            Some(Why::Io) => return For::Io,
+            Some(
+                why @ (Why::Throttled | Why::DirectReclaim | Why::MemcgReclaim | Why::Compaction),
+            ) => {
+                return For::Memory {
+                    how: paths.name(&why.word().into()),
+                };
+            }
+            _ => {}
+        }
+        let Some(call) = &wait.call else {
+            return match (wait.within, wait.for_io) {
+                (_, Some(true)) => For::Io,
+                (Some(Within::Kernel), _) => For::Work,
+                _ => For::Something,
+            };
+        };
+        match family(call) {
+            Family::Time => For::Time,
+            Family::Futex if is_mutex(call) => lock("futex", call.arguments[0].unwrap_or(0), paths),
+            Family::Futex => For::Word {
+                address: call.arguments[0].unwrap_or(0),
+            },
+            Family::FileLock => lock("file lock", 0, paths),
+            Family::Semaphore => For::Word { address: 0 },
+            Family::Events => For::Events,
+            Family::Child => For::Child,
+            Family::Signal => For::Signal,
+            Family::Sync => For::Io,
+            Family::Socket => For::Data,
+            _ if wait.for_io == Some(true) => For::Io,
+            Family::Data => For::Data,
+            Family::Other => For::Something,
+        }
+    }
+
+    /// Returns what the spans tell that end after the sleep does.
+    pub(super) fn told_by(span: &Span, paths: &mut Paths) -> Option<For> {
+        let name = |text: &Option<Text>, or: &str, paths: &mut Paths| {
+            paths.name(text.as_ref().unwrap_or(&or.into()))
+        };
+        let address = span.address.unwrap_or(0);
+        Some(match span.what {
+            Activity::Lock => For::Lock {
+                kind: name(&span.lock, "kernel lock", paths),
+                address,
+            },
+            Activity::MmapLock => For::Lock {
+                kind: paths.name(&"mmap_lock".into()),
+                address,
+            },
+            Activity::Fence => For::Fence {
+                driver: name(&span.driver, "", paths),
+            },
+            Activity::PageLock | Activity::Writeback => For::Io,
+            Activity::DirectReclaim
+            | Activity::MemcgReclaim
+            | Activity::Throttled
+            | Activity::Compaction => For::Memory {
+                how: paths.name(&span.what.to_string().into()),
+            },
+            _ => return None,
+        })
+    }
+
+    /// Returns who or what ended the sleep. `disk_done`: whether a request ended when the thread was woken, one of its
+    /// own or any.
+    pub(super) fn ended(
+        &mut self,
+        wait: &Wait,
+        what: For,
+        disk_done: impl Fn(bool) -> bool,
+        is_kernel: impl Fn(u32) -> bool,
+    ) -> Ended {
+        let Some(waker) = &wait.waker else {
+            return Ended::Nobody;
+        };
+        if wait.woken.is_none() {
+            return Ended::Nobody;
+        }
+        self.softirqs |= waker.context == Some(Context::Softirq);
+        let family = wait.call.as_ref().map_or(Family::Other, family);
+        let by = waker.task.tid;
+        match waker.context {
+            Some(Context::Task) if by != 0 => Ended::By(by),
+            None if by != 0 && waker.call.is_none() => {
+                if is_kernel(by) {
+                    Ended::By(by)
+                } else {
+                    Ended::Uncertain
+                }
+            }
+            None if by != 0 && family != Family::Time && !self.is_timeout(wait) => Ended::By(by),
+            _ => self.interrupted(wait, waker, what, family, disk_done),
+        }
+    }
+
+    fn interrupted(
+        &self,
+        wait: &Wait,
+        waker: &Waker,
+        what: For,
+        family: Family,
+        disk_done: impl Fn(bool) -> bool,
+    ) -> Ended {
+        let kernel = wait.within == Some(Within::Kernel);
+        let soft = waker.context == Some(Context::Softirq);
+        let sent = soft && waker.task.tid != 0 && waker.call.as_ref().is_some_and(sends);
+        match (what, family) {
+            (For::Fence { .. }, _) => return Ended::Device,
+            (For::Memory { .. }, _) => return Ended::Timeout,
+            (_, Family::Time) => return Ended::Timer,
+            (For::Io, _) => return Ended::Disk,
+            _ => {}
+        }
+        let for_disk = kernel || wait.for_io != Some(false);
+        if for_disk && disk_done(!kernel) {
+            return Ended::Disk;
+        }
+        match family {
+            Family::Events | Family::Socket | Family::Data if sent => Ended::By(waker.task.tid),
+            Family::Events if self.is_timeout(wait) => Ended::Timeout,
+            // The timers of these calls are hard interrupts, packets are softirqs.
+            Family::Events if soft => Ended::Network,
+            Family::Events if self.softirqs => Ended::Timeout,
+            Family::Socket => Ended::Network,
+            Family::Data if soft => Ended::Network,
+            Family::Futex | Family::Semaphore | Family::Signal | Family::FileLock => Ended::Timeout,
+            _ if kernel && soft => Ended::Timer,
+            _ => Ended::Interrupt,
+        }
+    }
+
+    /// Whether the sleep was as long as the time that the thread named: the arguments that tell are the third of poll.
+    #[allow(clippy::unused_self)]
+    fn is_timeout(&self, wait: &Wait) -> bool {
+        let Some(call) = &wait.call else { return false };
+        let (Some("poll"), Some(ms)) = (call.name.as_deref(), call.arguments[2]) else {
+            return false;
+        };
+        let asked = (ms & 0xffff_ffff).saturating_mul(1_000_000);
+        let slept = wait
+            .woken
+            .map_or(0, |woken| woken.0.saturating_sub(wait.left.0));
+        (ms as i32) >= 0 && slept >= asked && slept <= asked + asked / 100 + TIMER_SLACK
+    }
+}

@@ -1,0 +1,619 @@
+//! The graph against a machine that knows the truth.
+
+mod machine;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use stopgap_events::random::Random;
+use stopgap_events::units::Nanos;
+use stopgap_events::wait::{Call, Context, Task, Waker};
+use stopgap_stats::explain::{Chains, Link, Waiting};
+
+use super::*;
+use machine::{End, Machine, Op};
+
+const MS: u64 = 1_000_000;
+
+/// All sleeps are stalls.
+fn all(_: &Asleep<'_>) -> Idleness {
+    Idleness::Stalled
+}
+
+/// Returns the ends of the chains of the last wait of `tid`. What is broken has the reason instead.
+fn ends(graph: &Graph, tid: u32) -> (BTreeMap<End, u64>, BTreeMap<String, u64>) {
+    let thread = &graph.threads[&tid];
+    let (mut ends, mut others) = (BTreeMap::new(), BTreeMap::new());
+    let Some(last) = thread.last else {
+        return (ends, others);
+    };
+    for piece in &thread.past.back().unwrap().pieces[last.from..] {
+        let hops: Vec<_> = graph.paths.hops_of(piece.path).collect();
+        let of = |actor| graph.paths.actor_at(actor).tid.unwrap_or(0);
+        let hop = hops[hops.len() - 1];
+        let end = match hop.doing {
+            Doing::Runs { .. } => End::Runs(of(hop.actor)),
+            Doing::Queued { behind } => End::Behind(of(behind)),
+            Doing::Disk { .. } => End::Disk(of(hop.actor)),
+            Doing::Timer => End::Slept(of(hops[hops.len() - 2].actor)),
+            Doing::Stopped => End::Stopped(of(hop.actor)),
+            other => {
+                *others.entry(format!("{other:?}")).or_default() += piece.ns;
+                continue;
+            }
+        };
+        *ends.entry(end).or_default() += piece.ns;
+    }
+    (ends, others)
+}
+
+/// How long is booked otherwise than the truth.
+fn difference(ends: &BTreeMap<End, u64>, truth: &BTreeMap<End, u64>) -> u64 {
+    let more = |(end, ns): (&End, &u64)| ns.saturating_sub(ends.get(end).copied().unwrap_or(0));
+    truth.iter().map(more).sum()
+}
+
+/// Threads that compute, lock, write, sleep, ask servers and fork, by chance.
+fn by_chance(seed: u64) -> Machine {
+    let mut random = Random::new(seed);
+    let cpus = 1 + random.index(3);
+    let mut machine = Machine::new(cpus, 2);
+    let some = |random: &mut Random| 1 + random.below(5 * MS);
+    let work = |random: &mut Random| -> Vec<Op> {
+        match random.below(6) {
+            0 => {
+                let lock = random.index(2);
+                let inside = match random.below(3) {
+                    0 => Op::Sync(some(random)),
+                    1 => Op::Sleep(some(random)),
+                    _ => Op::Run(some(random)),
+                };
+                vec![
+                    Op::Lock(lock),
+                    Op::Run(some(random)),
+                    inside,
+                    Op::Unlock(lock),
+                ]
+            }
+            1 => vec![Op::Sync(some(random))],
+            2 => vec![Op::Write(some(random)), Op::Run(some(random))],
+            3 => vec![Op::Sleep(some(random))],
+            _ => vec![Op::Run(some(random))],
+        }
+    };
+    for index in 0..2 + random.index(4) {
+        let script = (0..15).flat_map(|_| work(&mut random)).collect();
+        let priority = 119 + random.below(2) as i32;
+        machine.thread(&format!("w{index}"), index % cpus, priority, script);
+    }
+    for index in 0..1 + random.index(2) {
+        let (on, tcp) = (random.index(cpus), random.below(2) == 0);
+        let client = machine.thread(&format!("client{index}"), on, 120, Vec::new());
+        let server = machine.thread(
+            &format!("server{index}"),
+            random.index(cpus),
+            120,
+            Vec::new(),
+        );
+        let (asks, answers) = (machine.channel(client, tcp), machine.channel(server, tcp));
+        let (mut of_client, mut of_server) = (Vec::new(), Vec::new());
+        for _ in 0..12 {
+            of_client.extend(work(&mut random));
+            of_client.extend([Op::Send(asks), Op::Receive(answers)]);
+            of_server.push(Op::Receive(asks));
+            of_server.extend(work(&mut random));
+            of_server.push(Op::Send(answers));
+        }
+        machine.set_script(client, of_client);
+        machine.set_script(server, of_server);
+    }
+    let child = machine.child(
+        "child",
+        random.index(cpus),
+        vec![Op::Run(some(&mut random)), Op::Sleep(some(&mut random))],
+    );
+    let script = vec![Op::Run(some(&mut random)), Op::Fork(child), Op::Wait(child)];
+    machine.thread("parent", 0, 120, script);
+    machine.run(10_000 * MS);
+    machine
+}
+
+fn graph_of(rows: &[Event]) -> Graph {
+    let mut graph = Graph::new(all);
+    for row in rows {
+        graph.event(row);
+    }
+    graph
+}
+
+#[test]
+fn chains_end_where_the_machine_says() {
+    let (mut waits, mut wrong, mut time) = (0, 0, 0);
+    for seed in 0..150 {
+        let machine = by_chance(seed);
+        let truth: HashMap<usize, _> = machine
+            .truth
+            .iter()
+            .map(|one| (one.row, &one.ends))
+            .collect();
+        let mut graph = Graph::new(all);
+        for (index, row) in machine.rows.iter().enumerate() {
+            graph.event(row);
+            let (Some(truth), Kind::Wait(wait)) = (truth.get(&index), &row.kind) else {
+                continue;
+            };
+            let (ends, others) = ends(&graph, row.tid.unwrap());
+            let length = row.time.0 - wait.left.0;
+            let sum: u64 = ends.values().chain(others.values()).sum();
+            assert_eq!(sum, length, "seed {seed}, row {index}: {wait:?}");
+            let off = difference(&ends, truth);
+            wrong += off;
+            waits += 1;
+            time += length;
+        }
+    }
+    assert!(waits > 10_000, "{waits}");
+    // Of waits with more pieces than are kept, only the sums are.
+    assert!(wrong * 1_000 < time, "{wrong} of {time} ns");
+}
+
+/// Returns the chains of waits of `task` under `cause`, each as its texts joined by `>`, with nanoseconds.
+fn chains(record: &Chains, task: &str, cause: &str) -> Vec<(String, u64)> {
+    fn add(links: &[Link], before: &str, out: &mut Vec<(String, u64)>) {
+        for link in links {
+            let text = format!("{before} > {}", link.text);
+            match link.links.is_empty() {
+                true => out.push((text, link.ns)),
+                false => add(&link.links, &text, out),
+            }
+        }
+    }
+    let mut out = Vec::new();
+    let of = |waiting: &&Waiting| waiting.task == task && waiting.cause == cause;
+    for waiting in record.waiting.iter().filter(of) {
+        add(&waiting.links, &waiting.text, &mut out);
+    }
+    out.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    out
+}
+
+fn record_of(machine: &Machine) -> Chains {
+    graph_of(&machine.rows).finish()
+}
+
+fn first_of(record: &Chains, task: &str, cause: &str) -> (String, f64) {
+    let chains = chains(record, task, cause);
+    let whole: u64 = chains.iter().map(|(_, ns)| ns).sum();
+    let (text, ns) = chains.first().cloned().unwrap_or_default();
+    (text, ns as f64 / whole as f64)
+}
+
+#[test]
+fn a_convoy_waits_for_who_holds_the_lock() {
+    let mut machine = Machine::new(4, 1);
+    for index in 0..3 {
+        let turn = [Op::Lock(0), Op::Run(MS), Op::Unlock(0)];
+        machine.thread(&format!("w{index}"), index, 120, turn.repeat(20));
+    }
+    let turn = [Op::Lock(0), Op::Run(20 * MS), Op::Unlock(0)];
+    machine.thread("holder", 3, 120, turn.repeat(20));
+    machine.run(10_000 * MS);
+    let record = record_of(&machine);
+    let (text, share) = first_of(&record, "w0", "lock");
+    assert_eq!(text, "waited for the lock at 0x7000 > holder ran");
+    assert!((0.85..0.95).contains(&share), "{share}");
+    let blamed = &record.blame[0];
+    assert_eq!(
+        (blamed.task.as_deref(), blamed.tid),
+        (Some("holder"), Some(103))
+    );
+}
+
+#[test]
+fn an_inverted_priority_is_named() {
+    let mut machine = Machine::new(2, 1);
+    let low = vec![Op::Run(MS), Op::Lock(0), Op::Run(5 * MS), Op::Unlock(0)];
+    machine.thread("low", 0, 139, low);
+    machine.thread(
+        "high",
+        1,
+        49,
+        vec![Op::Sleep(2 * MS), Op::Lock(0), Op::Unlock(0)],
+    );
+    machine.thread("hog", 0, 59, vec![Op::Sleep(3 * MS), Op::Run(100 * MS)]);
+    machine.run(10_000 * MS);
+    let (text, share) = first_of(&record_of(&machine), "high", "lock");
+    let expected = "waited for the lock at 0x7000 > low waited for a CPU, behind hog of higher priority: priority \
+                    inversion";
+    assert_eq!(text, expected);
+    assert!(share > 0.9, "{share}");
+}
+
+#[test]
+fn a_disk_is_busy_with_somebody_elses_requests() {
+    let mut machine = Machine::new(2, 0);
+    let writes: Vec<Op> = (0..60).map(|_| Op::Write(2 * MS)).collect();
+    machine.thread("tar", 0, 120, [vec![Op::Run(MS)], writes].concat());
+    machine.thread("db", 1, 120, vec![Op::Run(2 * MS), Op::Sync(30 * MS)]);
+    machine.run(10_000 * MS);
+    let record = record_of(&machine);
+    let chains = chains(&record, "db", "io");
+    let texts: Vec<_> = chains.iter().map(|(text, ns)| (&**text, *ns)).collect();
+    let expected = [
+        ("was in fsync > disk sda, behind requests of tar", 119 * MS),
+        ("was in fsync > disk sda, its own request", 30 * MS),
+    ];
+    assert_eq!(texts, expected);
+    assert_eq!(record.blame[0].task.as_deref(), Some("tar"));
+}
+
+/// `names` in a row, each asks the next; the last does `work`.
+fn a_row(names: &[&str], tcp: bool, work: &[Op]) -> Machine {
+    let mut machine = Machine::new(names.len(), 0);
+    let all: Vec<usize> = (names.iter().enumerate())
+        .map(|(index, name)| machine.thread(name, index, 120, Vec::new()))
+        .collect();
+    let (mut asked, mut answer) = (None, None);
+    for (place, &thread) in all.iter().enumerate() {
+        let mut script: Vec<Op> = asked.map(Op::Receive).into_iter().collect();
+        script.push(Op::Run(MS));
+        let answers = answer;
+        if let Some(&next) = all.get(place + 1) {
+            let (asks, back) = (machine.channel(thread, tcp), machine.channel(next, tcp));
+            script.extend([Op::Send(asks), Op::Receive(back)]);
+            (asked, answer) = (Some(asks), Some(back));
+        } else {
+            script.extend(work);
+        }
+        script.extend(answers.map(Op::Send));
+        machine.set_script(thread, script.repeat(10));
+    }
+    machine.run(10_000 * MS);
+    machine
+}
+
+#[test]
+fn a_client_waits_for_a_disk_of_its_server() {
+    let machine = a_row(&["client", "server"], false, &[Op::Sync(20 * MS)]);
+    let (text, share) = first_of(&record_of(&machine), "client", "data");
+    assert_eq!(
+        text,
+        "was in read > server was in fsync > disk sda, its own request"
+    );
+    assert!((0.9..0.99).contains(&share), "{share}");
+}
+
+#[test]
+fn a_chain_of_four_ends_at_the_sleeper() {
+    let machine = a_row(&["a", "b", "c", "d"], true, &[Op::Sleep(30 * MS)]);
+    let record = record_of(&machine);
+    let (text, share) = first_of(&record, "a", "data");
+    let expected = "was in recvfrom > b was in recvfrom > c was in recvfrom > d slept in nanosleep > on purpose";
+    assert_eq!(text, expected);
+    assert!((0.85..0.95).contains(&share), "{share}");
+    assert_eq!(record.blame[0].text, "d slept on purpose");
+}
+
+#[test]
+fn the_holder_of_a_lock_is_in_fsync() {
+    let mut machine = Machine::new(2, 1);
+    let turn = [Op::Lock(0), Op::Sync(10 * MS), Op::Unlock(0), Op::Run(MS)];
+    machine.thread("holder", 0, 120, turn.repeat(10));
+    let turn = [Op::Run(2 * MS), Op::Lock(0), Op::Unlock(0)];
+    machine.thread("waiter", 1, 120, turn.repeat(10));
+    machine.run(10_000 * MS);
+    let (text, share) = first_of(&record_of(&machine), "waiter", "lock");
+    let expected =
+        "waited for the lock at 0x7000 > holder was in fsync > disk sda, its own request";
+    assert_eq!((&*text, share > 0.99), (expected, true), "{share}");
+}
+
+#[test]
+fn who_stops_a_thread_is_named() {
+    let mut machine = Machine::new(2, 1);
+    let asks = machine.thread(
+        "victim",
+        0,
+        120,
+        vec![Op::Lock(0), Op::Run(600 * MS), Op::Unlock(0)],
+    );
+    let script = vec![
+        Op::Sleep(10 * MS),
+        Op::Stop(asks),
+        Op::Sleep(500 * MS),
+        Op::Continue(asks),
+    ];
+    machine.thread("shell", 1, 120, script);
+    let wants = vec![Op::Sleep(5 * MS), Op::Lock(0), Op::Unlock(0)];
+    machine.thread("wants", 1, 120, wants);
+    machine.run(10_000 * MS);
+    let record = record_of(&machine);
+    let (text, share) = first_of(&record, "victim", "continue");
+    assert_eq!((&*text, share), ("was stopped > stopped by shell", 1.0));
+    let (text, _) = first_of(&record, "wants", "lock");
+    assert!(text.contains("victim ran"), "{text}");
+    let through = chains(&record, "wants", "lock");
+    assert!(through.iter().any(
+        |(text, ns)| text.ends_with("victim was stopped > stopped by shell") && *ns == 500 * MS
+    ));
+}
+
+#[test]
+fn hogs_and_a_slow_child() {
+    let mut machine = Machine::new(1, 0);
+    machine.thread("hog", 0, 120, vec![Op::Run(300 * MS)]);
+    machine.thread("hog", 0, 120, vec![Op::Run(300 * MS)]);
+    machine.thread("victim", 0, 120, vec![Op::Run(100 * MS)]);
+    machine.run(10_000 * MS);
+    let (text, share) = first_of(&record_of(&machine), "victim", "run-queue");
+    assert_eq!(
+        (&*text, share > 0.99),
+        ("for a CPU > waited for a CPU, behind hog", true)
+    );
+
+    let mut machine = Machine::new(2, 0);
+    let child = machine.child("child", 1, vec![Op::Run(5 * MS), Op::Sleep(95 * MS)]);
+    machine.thread(
+        "make",
+        0,
+        120,
+        vec![Op::Run(MS), Op::Fork(child), Op::Wait(child)],
+    );
+    machine.run(10_000 * MS);
+    let (text, share) = first_of(&record_of(&machine), "make", "child");
+    let expected = "waited for a child in wait4 > child slept in nanosleep > on purpose";
+    assert_eq!(
+        (&*text, (0.94..0.96).contains(&share)),
+        (expected, true),
+        "{share}"
+    );
+}
+
+/// A row of kind `wait`: when it left, was woken and ran again, in which call, and who woke it.
+fn wait_row(thread: u32, times: [u64; 3], call: (&str, [u64; 3]), waker: Waker) -> Event {
+    Event {
+        time: Nanos(times[2] * MS),
+        cpu: Some(thread),
+        pid: Some(7),
+        tid: Some(thread),
+        comm: Some(format!("t{thread}").into()),
+        kind: Kind::Wait(Box::new(Wait {
+            left: Nanos(times[0] * MS),
+            woken: Some(Nanos(times[1] * MS)),
+            ran: Some(Nanos(times[2] * MS)),
+            left_cpu: Some(thread),
+            state: Some(State::Sleeping),
+            within: Some(Within::Call),
+            call: Some(Call {
+                number: 0,
+                name: Some(call.0.into()),
+                arguments: call.1.map(Some),
+            }),
+            previous: Some(Task { tid: 0, comm: None }),
+            waker: Some(waker),
+            ..Wait::default()
+        })),
+    }
+}
+
+fn woken_by(thread: u32, call: Option<&str>) -> Waker {
+    Waker {
+        task: Task {
+            tid: thread,
+            comm: Some(format!("t{thread}").into()),
+        },
+        context: Some(if thread == 0 {
+            Context::Interrupt
+        } else {
+            Context::Task
+        }),
+        call: call.map(|name| Call {
+            number: 0,
+            name: Some(name.into()),
+            arguments: [None; 3],
+        }),
+    }
+}
+
+/// 1 has the lock at 0x10 and waits for that at 0x20 until a timeout; 2 has that one and waits for the first.
+#[test]
+fn a_deadlock_is_a_cycle() {
+    let mutex = |address| ("futex", [address, 128, 2]);
+    for sure in [true, false] {
+        let mut rows = vec![
+            // They got the locks from another thread, who gave them up.
+            wait_row(1, [1, 5, 5], mutex(0x10), woken_by(3, Some("futex"))),
+            wait_row(2, [1, 6, 6], mutex(0x20), woken_by(3, Some("futex"))),
+            wait_row(1, [10, 2_010, 2_010], mutex(0x20), woken_by(0, None)),
+            wait_row(
+                2,
+                [11, 2_011, 2_011],
+                mutex(0x10),
+                woken_by(1, Some("futex")),
+            ),
+        ];
+        if !sure {
+            rows.remove(1);
+        }
+        let record = graph_of(&rows).finish();
+        let (text, share) = first_of(&record, "t2", "lock");
+        let expected = match sure {
+            true => "waited for the lock at 0x10 > deadlock: t1 waited for it, until a timeout",
+            false => {
+                "waited for the lock at 0x10 > t1 waited for another lock until a timeout: perhaps a deadlock"
+            }
+        };
+        assert_eq!((&*text, share > 0.99), (expected, true), "{share}");
+    }
+}
+
+/// Rows are lost: each wait still adds up, and nobody is named who was not on the true chain or the waiting thread's
+/// CPU.
+#[test]
+fn lost_rows_name_no_stranger() {
+    let (mut broken, mut named, mut strangers) = (0_u64, 0_u64, 0_u64);
+    for seed in 0..100 {
+        let machine = by_chance(seed);
+        let truth: HashMap<usize, _> = machine
+            .truth
+            .iter()
+            .map(|one| (one.row, &one.ends))
+            .collect();
+        let mut random = Random::new(seed ^ 0x1057);
+        let one_in = 3 + random.below(20);
+        let mut graph = Graph::new(all);
+        for (index, row) in machine.rows.iter().enumerate() {
+            if random.below(one_in) == 0 {
+                continue;
+            }
+            graph.event(row);
+            let (Some(truth), Kind::Wait(wait)) = (truth.get(&index), &row.kind) else {
+                continue;
+            };
+            let (ends, others) = ends(&graph, row.tid.unwrap());
+            let (told, unknown): (u64, u64) = (ends.values().sum(), others.values().sum());
+            assert_eq!(
+                told + unknown,
+                row.time.0 - wait.left.0,
+                "seed {seed}, row {index}"
+            );
+            broken += unknown;
+            named += told;
+            let who = |end: &End| match *end {
+                End::Runs(tid)
+                | End::Behind(tid)
+                | End::Disk(tid)
+                | End::Slept(tid)
+                | End::Stopped(tid) => tid,
+            };
+            let true_ones: HashSet<u32> = truth.keys().map(who).chain(row.tid).chain([0]).collect();
+            let waker = wait.waker.as_ref().map(|waker| waker.task.tid);
+            for (end, ns) in &ends {
+                if !true_ones.contains(&who(end)) && Some(who(end)) != waker {
+                    strangers += ns;
+                }
+            }
+        }
+    }
+    assert!(broken * 100 > named, "chains break: {broken} of {named}");
+    assert!(
+        strangers * 50 < named,
+        "{strangers} of {named} ns are of strangers"
+    );
+}
+
+/// 32 workers wait for work at a condition variable; one waits for a lock whose holder writes.
+#[test]
+fn idle_workers_are_no_stall() {
+    let mut rows = Vec::new();
+    for worker in 10..42 {
+        let condition = ("futex", [0x99, 393, 0]);
+        rows.push(wait_row(
+            worker,
+            [1, 900, 900],
+            condition,
+            woken_by(2, Some("futex")),
+        ));
+    }
+    rows.push(wait_row(
+        3,
+        [1, 2, 2],
+        ("nanosleep", [0; 3]),
+        woken_by(0, None),
+    ));
+    rows.push(wait_row(
+        4,
+        [10, 800, 901],
+        ("futex", [0x10, 128, 2]),
+        woken_by(3, Some("futex")),
+    ));
+    let mut graph = Graph::new(by_call);
+    rows.iter().for_each(|row| graph.event(row));
+    let record = graph.finish();
+    let stalled =
+        |waiting: &&Waiting| waiting.idleness == Idleness::Stalled && waiting.cause != "run-queue";
+    let stalled: Vec<_> = record.waiting.iter().filter(stalled).collect();
+    assert_eq!(stalled.len(), 1);
+    assert_eq!((&*stalled[0].task, stalled[0].total_ns), ("t4", 790 * MS));
+    assert_eq!(record.blame[0].task.as_deref(), Some("t3"));
+}
+
+/// `cargo test --release -p stopgap-explain speed -- --nocapture` prints waits per second.
+#[test]
+fn speed_and_memory_with_many_threads() {
+    let (threads, waits) = if cfg!(debug_assertions) {
+        (500, 100_000)
+    } else {
+        (5_000, 3_000_000)
+    };
+    let names: Vec<Text> = (0..threads)
+        .map(|index| format!("t{}", index % 50).into())
+        .collect();
+    let call = |name: &str| Call {
+        number: 0,
+        name: Some(name.into()),
+        arguments: [Some(3), Some(128), Some(2)],
+    };
+    let (futex, read) = (call("futex"), call("read"));
+    let mut random = Random::new(1);
+    let mut left: Vec<u64> = vec![0; threads];
+    let mut graph = Graph::new(all);
+    let mut took = std::time::Duration::ZERO;
+    let mut batch = Vec::with_capacity(10_000);
+    for index in 0..waits {
+        let now = 1_000_000 + index as u64 * 1_000;
+        let (one, waker) = (random.index(threads), random.index(threads));
+        let began = left[one].max(now.saturating_sub(50_000_000));
+        left[one] = now + 500;
+        let wait = Wait {
+            left: Nanos(began.min(now - 300)),
+            woken: Some(Nanos(now - 200)),
+            ran: Some(Nanos(now)),
+            left_cpu: Some((one % 64) as u32),
+            state: Some(State::Sleeping),
+            within: Some(Within::Call),
+            call: Some(if index % 2 == 0 {
+                futex.clone()
+            } else {
+                read.clone()
+            }),
+            previous: Some(Task { tid: 0, comm: None }),
+            waker: Some(Waker {
+                task: Task {
+                    tid: waker as u32 + 1,
+                    comm: Some(Text::clone(&names[waker])),
+                },
+                context: Some(Context::Task),
+                call: Some(futex.clone()),
+            }),
+            ..Wait::default()
+        };
+        batch.push(Event {
+            time: Nanos(now),
+            cpu: Some((one % 64) as u32),
+            pid: Some(7),
+            tid: Some(one as u32 + 1),
+            comm: Some(Text::clone(&names[one])),
+            kind: Kind::Wait(Box::new(wait)),
+        });
+        if batch.len() == batch.capacity() {
+            let begin = std::time::Instant::now();
+            batch.iter().for_each(|event| graph.event(event));
+            took += begin.elapsed();
+            batch.clear();
+        }
+    }
+    let rate = f64::from(waits) / took.as_secs_f64();
+    println!(
+        "{rate:.0} waits per second, {} chains, {threads} threads",
+        graph.chains()
+    );
+    assert!(graph.chains() < 300_000);
+    let begin = std::time::Instant::now();
+    let record = graph.finish();
+    println!(
+        "finished in {:?}, {} groups",
+        begin.elapsed(),
+        record.waiting.len()
+    );
+    assert!(cfg!(debug_assertions) || rate > 1e6, "{rate}");
+}
