@@ -125,6 +125,11 @@ impl Row {
 
 const EVIDENCE: &[Row] = &[
     Row {
+        what: "source of record",
+        costs: "",
+        check: source_of_record,
+    },
+    Row {
         what: "switch records (perf_event_open)",
         costs: "the time of each switch, in record without root too; rusage still counts them",
         check: switch_records,
@@ -167,7 +172,7 @@ const EVIDENCE: &[Row] = &[
     },
     Row {
         what: "trace events (tracefs)",
-        costs: "who woke, pre-empted or reclaimed whom: record has switches and counters alone",
+        costs: "record --source tracefs, watch: who woke, pre-empted or reclaimed whom",
         check: tracefs,
     },
     Row {
@@ -185,11 +190,25 @@ const EVIDENCE: &[Row] = &[
             }
         },
     },
-    // BPF programs; their types (BTF) are what tools find kernel structures by.
     Row {
         what: "BPF",
-        costs: "nothing of stopgap's own; bpftrace and bcc cannot look further",
-        check: bpf,
+        costs: "record: every wait of every thread in its call, with its waker and stacks",
+        check: |row, machine| match bpf_refused(machine) {
+            Some(Lack { found, advice }) => row.absent(found, advice),
+            None if filtered(machine) => row.is(
+                CheckState::Unknown,
+                "allowed, but this process is under a seccomp filter, which may refuse bpf(2)",
+                row.costs,
+                "without the filter (outside of the container)",
+            ),
+            None => row.ok("with kernel types (BTF)"),
+        },
+    },
+    // Addresses in `/proc/kallsyms` (`kallsyms_show_value()`, kernel/ksyms_common.c).
+    Row {
+        what: "names of kernel functions (kallsyms)",
+        costs: "stacks of the kernel in traces are addresses",
+        check: kernel_names,
     },
 ];
 
@@ -241,18 +260,128 @@ fn tracefs(row: &Row, machine: &Machine<'_>) -> Check {
     }
 }
 
-fn bpf(row: &Row, machine: &Machine<'_>) -> Check {
-    let types = machine.system.list("/sys/kernel/btf".as_ref());
-    let types = types.is_ok_and(|names| names.iter().any(|name| name == "vmlinux"));
+/// A thing that is missing, and how to get it.
+struct Lack {
+    found: String,
+    advice: &'static str,
+}
+
+/// Which source `record` takes. A better one is named with what it lacks here.
+fn source_of_record(row: &Row, machine: &Machine<'_>) -> Check {
+    let refused = bpf_refused(machine);
+    let possible = refused.is_none();
+    let (bpf, advice) = match refused {
+        Some(Lack { found, advice }) => (format!("no BPF: {found}"), advice),
+        None => ("BPF by --source bpf".to_owned(), "record --source bpf"),
+    };
+    if machine.is_admin() && !in_pid_namespace(machine) && machine.system.tracefs().is_ok() {
+        if possible {
+            let found =
+                format!("tracefs; {bpf}, which costs half and has the waits of all threads");
+            return row.ok(found);
+        }
+        let costs = "what threads of other programs wait for, and the program's own stacks";
+        return row.is(
+            CheckState::Limited,
+            format!("tracefs ({bpf})"),
+            costs,
+            advice,
+        );
+    }
+    let costs = "who wakes a thread, and in which call, for which lock or disk it waits";
+    let (state, source) = match switch_records(row, machine).state {
+        CheckState::Ok | CheckState::Limited => {
+            (CheckState::Limited, "perf: switches and counters")
+        }
+        _ => (CheckState::Absent, "counters alone, perf is refused"),
+    };
+    row.is(state, format!("{source} ({bpf})"), costs, advice)
+}
+
+/// Why the programs of `record` cannot be loaded; `None` where nothing is known that speaks against it.
+fn bpf_refused(machine: &Machine<'_>) -> Option<Lack> {
+    let lack = |found: String, advice| Some(Lack { found, advice });
     let path = "/proc/sys/kernel/unprivileged_bpf_disabled";
     match read_number::<_, u32>(machine.system, path) {
-        Err(error) => row.unless_there(&error, "this kernel has no bpf(2) (CONFIG_BPF_SYSCALL)"),
-        Ok(_) if !machine.is_admin() => {
-            row.absent("tracing programs are for root", "root (CAP_SYS_ADMIN)")
+        Err(error) if error.is_absent() => {
+            let found = "this kernel has no bpf(2) (CONFIG_BPF_SYSCALL)";
+            return lack(found.to_owned(), "a kernel with CONFIG_BPF_SYSCALL");
         }
-        Ok(_) if types => row.ok("with kernel types (BTF)"),
-        Ok(_) => row.limited("without kernel types (CONFIG_DEBUG_INFO_BTF)", ""),
+        Err(error) => return lack(error.to_string(), ""),
+        Ok(_) => {}
     }
+    let types = machine.system.list("/sys/kernel/btf".as_ref());
+    if !types.is_ok_and(|names| names.iter().any(|name| name == "vmlinux")) {
+        let found =
+            "no types of kernel structures (/sys/kernel/btf/vmlinux, CONFIG_DEBUG_INFO_BTF)";
+        return lack(found.to_owned(), "a kernel with CONFIG_DEBUG_INFO_BTF");
+    }
+    if in_pid_namespace(machine) {
+        let found =
+            "in a PID namespace, processes have other numbers than the kernel's programs see";
+        return lack(found.to_owned(), "run it outside of the container");
+    }
+    let lockdown = "/sys/kernel/security/lockdown";
+    if read_choice(machine.system, lockdown).is_ok_and(|word| word == "confidentiality") {
+        let found = "lockdown 'confidentiality' lets nobody read the kernel's memory";
+        return lack(found.to_owned(), "boot with lockdown=integrity");
+    }
+    let both = machine.held.has("CAP_BPF") && machine.held.has("CAP_PERFMON");
+    if !machine.is_admin() && !both {
+        let advice =
+            "root, or as root: setcap cap_bpf,cap_perfmon,cap_syslog+ep FILE, of stopgap's file";
+        return lack("CAP_BPF and CAP_PERFMON are not held".to_owned(), advice);
+    }
+    match machine.version {
+        Some(version) if version < (6, 1) => lack(
+            format!("{}; it needs 6.1", machine.linux()),
+            "a newer kernel",
+        ),
+        _ => None,
+    }
+}
+
+/// Whether processes have other numbers here than the kernel's own (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+fn in_pid_namespace(machine: &Machine<'_>) -> bool {
+    const FIRST: &str = "pid:[4026531836]";
+    let namespace = machine.system.link("/proc/self/ns/pid".as_ref());
+    namespace.is_ok_and(|namespace| namespace.as_os_str() != FIRST)
+}
+
+/// Whether a filter decides which system calls this process may make.
+fn filtered(machine: &Machine<'_>) -> bool {
+    let status = read_text(machine.system, "/proc/self/status").unwrap_or_default();
+    let mode = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Seccomp:"));
+    mode.is_some_and(|mode| mode.trim() == "2")
+}
+
+fn kernel_names(row: &Row, machine: &Machine<'_>) -> Check {
+    let path = "/proc/kallsyms";
+    let number = |path: &str| read_number::<_, i32>(machine.system, path);
+    let restrict = match number("/proc/sys/kernel/kptr_restrict") {
+        Ok(restrict) => restrict,
+        Err(error) => return row.unless_there(&error, "this kernel has no such setting"),
+    };
+    if let Err(error) = machine.system.read_at(path.as_ref(), 0, 64) {
+        return row.unless_there(
+            &error,
+            "this kernel has no /proc/kallsyms (CONFIG_KALLSYMS)",
+        );
+    }
+    let paranoid = number(crate::switches::PARANOID).unwrap_or(2);
+    if machine.held.has("CAP_SYSLOG") && restrict < 2 {
+        return row.ok("shown (CAP_SYSLOG)");
+    }
+    if restrict == 0 && paranoid <= 1 {
+        return row.ok("shown");
+    }
+    let advice = match restrict {
+        2.. => "as root: sysctl kernel.kptr_restrict=1",
+        _ => "root or CAP_SYSLOG",
+    };
+    row.absent(format!("hidden (kptr_restrict {restrict})"), advice)
 }
 
 // Checks of the means that probes need: memory in its forms, limits, calls.

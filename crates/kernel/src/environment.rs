@@ -364,9 +364,11 @@ fn mitigations(system: &dyn System, notes: &mut Notes) -> Vec<String> {
 // Privilege of this process.
 
 /// The capabilities that matter here and their numbers (`include/uapi/linux/capability.h`).
-const CAPABILITIES: [(&str, u32); 6] = [
+const CAPABILITIES: [(&str, u32); 8] = [
     ("CAP_SYS_ADMIN", 21),
     ("CAP_PERFMON", 38),
+    ("CAP_BPF", 39),
+    ("CAP_SYSLOG", 34),
     ("CAP_SYS_NICE", 23),
     ("CAP_IPC_LOCK", 14),
     ("CAP_SYS_PTRACE", 19),

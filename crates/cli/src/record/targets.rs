@@ -102,7 +102,7 @@ impl Others {
         fresh
     }
 
-    /// What the trace is of.
+    /// Describes whom the trace records.
     pub(super) fn subject(&self) -> Subject {
         if let ([one], false) = (&self.given[..], self.comes_later()) {
             return subject_of(one.pid());

@@ -25,7 +25,7 @@ pub(super) enum Way<'j, 's> {
 /// Sources in the order in which they are tried where none is chosen.
 const USUAL: &[CaptureSource] = &[CaptureSource::Tracefs, CaptureSource::Perf];
 
-/// What a source does not know that a better one knows.
+/// Returns what a better source knows and this one does not.
 fn unknown_by(source: CaptureSource) -> &'static str {
     match source {
         CaptureSource::Bpf => "nothing",

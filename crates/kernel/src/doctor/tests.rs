@@ -26,6 +26,8 @@ fn machine() -> Fake {
         .with_file("/sys/kernel/debug/sched/preempt", "none (full)\n")
         .with_file("/proc/sys/kernel/unprivileged_bpf_disabled", "2\n")
         .with_file("/sys/kernel/btf/vmlinux", "types")
+        .with_file("/proc/sys/kernel/kptr_restrict", "0\n")
+        .with_file("/proc/kallsyms", "ffffffff81000000 T _text\n")
         .with_file(
             "/proc/self/mountinfo",
             "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
@@ -77,7 +79,7 @@ fn find(fake: &Fake, what: &str) -> Check {
 #[test]
 fn a_machine_that_allows_everything_costs_nothing() {
     let all = read(&machine());
-    assert_eq!(all.len(), 17);
+    assert_eq!(all.len(), 19);
     for check in &all {
         assert_eq!(check.state, Ok, "{check:?}");
         assert!(
@@ -222,6 +224,85 @@ fn what_is_switched_off_is_limited() {
 #[test]
 fn the_running_kernel_can_be_asked() {
     let all = read(&crate::Linux);
-    assert_eq!(all.len(), 17);
+    assert_eq!(all.len(), 19);
     assert!(all.iter().all(|check| check.state != Unknown), "{all:?}");
+}
+
+/// What `record` takes, why not better, and how to get it.
+#[test]
+fn the_source_of_record_is_the_best_that_is_allowed() {
+    let source = |fake: Fake| {
+        let check = find(&fake, "source of record");
+        (check.state, check.found, check.advice)
+    };
+    let (state, found, _) = source(machine());
+    assert_eq!(state, Ok);
+    assert!(found.starts_with("tracefs; BPF by --source bpf"), "{found}");
+    let two = "CapEff:\t000000c000000000\n";
+    let nobody = |mask: &str| source(machine().with_file("/proc/self/status", mask));
+    let both = nobody(two);
+    assert_eq!(
+        (both.0, &*both.2),
+        (Limited, "record --source bpf"),
+        "two capabilities are enough"
+    );
+    let one = nobody("CapEff:\t0000008000000000\n");
+    assert_eq!(one.0, Limited);
+    assert!(
+        one.1.starts_with("perf: ") && one.1.contains("CAP_BPF"),
+        "{one:?}"
+    );
+    assert!(one.2.contains("setcap cap_bpf,cap_perfmon"), "{one:?}");
+    let none = source(ordinary(machine()).with_file(PARANOID, "3\n"));
+    assert_eq!(none.0, Absent);
+    assert!(none.1.starts_with("counters alone"), "{none:?}");
+
+    for (lacking, why) in [
+        (
+            machine().without("/sys/kernel/btf"),
+            "CONFIG_DEBUG_INFO_BTF",
+        ),
+        (
+            machine().without("/proc/sys/kernel/unprivileged_bpf_disabled"),
+            "CONFIG_BPF_SYSCALL",
+        ),
+        (
+            machine().with_file(
+                "/sys/kernel/security/lockdown",
+                "none integrity [confidentiality]\n",
+            ),
+            "lockdown",
+        ),
+        (
+            machine().with_file("/proc/sys/kernel/osrelease", "5.10.0\n"),
+            "needs 6.1",
+        ),
+    ] {
+        let (state, found, advice) = source(lacking);
+        assert_eq!(state, Limited, "{found}");
+        assert!(
+            found.starts_with("tracefs (no BPF: ") && found.contains(why),
+            "{found}"
+        );
+        assert!(!advice.is_empty(), "{found}");
+    }
+    let filtered = "CapEff:\t000001ffffffffff\nSeccomp:\t2\n";
+    let bpf = find(&machine().with_file("/proc/self/status", filtered), "BPF");
+    assert_eq!(bpf.state, Unknown);
+    assert!(bpf.found.contains("seccomp"), "{bpf:?}");
+}
+
+#[test]
+fn names_of_kernel_functions_are_for_whom_the_kernel_says() {
+    let names = |fake: Fake, restrict: &str| {
+        let fake = fake.with_file("/proc/sys/kernel/kptr_restrict", restrict);
+        find(&fake, "names of kernel functions").state
+    };
+    assert_eq!(names(machine(), "1\n"), Ok);
+    assert_eq!(names(machine(), "2\n"), Absent);
+    assert_eq!(names(ordinary(machine()), "0\n"), Absent);
+    assert_eq!(
+        names(ordinary(machine()).with_file(PARANOID, "1\n"), "0\n"),
+        Ok
+    );
 }
