@@ -54,7 +54,7 @@ int main(int argc, char **argv)
 	for (intptr_t i = 0; i < 4; i++)
 		threads[i] = thread(want, (void *)i);
 	for (int i = 0; i < 5; i++)
-		pthread_join(threads[i], NULL);
+		join(threads[i]);
 	for (int i = 0; i < 4; i++)
 		truth.cause_ns += overlap(waiters[i], holder);
 	truth.chain[0] = waiters[0];

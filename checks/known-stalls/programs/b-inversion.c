@@ -89,7 +89,7 @@ int main(int argc, char **argv)
 	threads[1] = thread(be_hog, NULL);
 	threads[2] = thread(be_low, NULL);
 	for (int i = 0; i < 3; i++)
-		pthread_join(threads[i], NULL);
+		join(threads[i]);
 	truth.cause_ns = overlap(high, hog);
 	return truth_end(&truth);
 }

@@ -68,7 +68,7 @@ int main(int argc, char **argv)
 	logger = truth.victims[0] = truth.chain[0] = actor_new();
 	writer = truth.culprits[0] = truth.chain[1] = actor_new();
 	other = child(write_on, NULL);
-	wait_for(child(log_on, NULL));
+	look_for_end(child(log_on, NULL));
 	kill_and_wait(other);
 	truth.cause_ns = overlap_beyond(logger, writer, *usual);
 	return truth_end(&truth);

@@ -81,7 +81,7 @@ int main(int argc, char **argv)
 	swap_on(384 * MIB);
 	squeeze = shared(4), squeezed = shared(4);
 	other = child(squeeze_on, NULL);
-	wait_for(child(touch, NULL));
+	look_for_end(child(touch, NULL));
 	kill_and_wait(other);
 	truth.cause_ns = slept(toucher);
 	return truth_end(&truth);

@@ -59,7 +59,7 @@ int main(int argc, char **argv)
 	swap_on(384 * MIB);
 	if (fault)
 		memory_limit(&group, 64 * MIB);
-	wait_for(child(fill_on, NULL));
+	look_for_end(child(fill_on, NULL));
 	/* Slower by chance, not by reclaim: without a limit nothing is reclaimed. */
 	if (fault)
 		truth.cause_ns = lost(filler) - filler->count * *usual - queued(filler);

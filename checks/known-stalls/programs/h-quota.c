@@ -33,7 +33,7 @@ int main(int argc, char **argv)
 		group_write(&group, "cpu.cfs_quota_us", "10000");
 	}
 	truth.outside = group.path;
-	wait_for(child(work, NULL));
+	look_for_end(child(work, NULL));
 	truth.cause_ns = group.unified ? group_read(&group, "cpu.stat", "throttled_usec ") * 1000 :
 					 group_read(&group, "cpu.stat", "throttled_time ");
 	return truth_end(&truth);

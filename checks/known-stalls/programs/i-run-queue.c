@@ -43,7 +43,7 @@ int main(int argc, char **argv)
 	}
 	truth.chain[1] = hogs[0];
 	sleep_for(50 * MS);
-	wait_for(child(work, NULL));
+	look_for_end(child(work, NULL));
 	for (int i = 0; i < 3; i++)
 		kill_and_wait(others[i]);
 	truth.cause_ns = queued(worker);

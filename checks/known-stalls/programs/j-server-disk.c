@@ -90,7 +90,7 @@ int main(int argc, char **argv)
 	writer = truth.culprits[0] = truth.chain[2] = actor_new();
 	others[0] = child(serve, NULL);
 	others[1] = child(write_on, NULL);
-	wait_for(child(be_client, NULL));
+	look_for_end(child(be_client, NULL));
 	kill_and_wait(others[0]);
 	kill_and_wait(others[1]);
 	truth.cause_ns = overlap_beyond(client, writer, *usual);

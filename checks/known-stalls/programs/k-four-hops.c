@@ -128,7 +128,7 @@ int main(int argc, char **argv)
 	others[1] = child(be_by_tcp, NULL);
 	others[2] = child(be_by_unix, NULL);
 	others[3] = child(be_by_pipe, NULL);
-	wait_for(child(be_first, NULL));
+	look_for_end(child(be_first, NULL));
 	for (int i = 0; i < 4; i++)
 		kill_and_wait(others[i]);
 	truth.cause_ns = overlap(first, last);

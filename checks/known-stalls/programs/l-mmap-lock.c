@@ -66,8 +66,8 @@ int main(int argc, char **argv)
 	faulter = truth.victims[0] = truth.chain[0] = actor_new();
 	threads[0] = thread(protect, NULL);
 	threads[1] = thread(touch, NULL);
-	pthread_join(threads[0], NULL);
-	pthread_join(threads[1], NULL);
+	join(threads[0]);
+	join(threads[1]);
 	truth.cause_ns = overlap(faulter, protector);
 	return truth_end(&truth);
 }

@@ -46,8 +46,8 @@ int main(int argc, char **argv)
 	stopper = truth.culprits[0] = truth.chain[1] = actor_new();
 	victim = child(work, NULL);
 	other = child(stop, NULL);
-	wait_for(other);
-	wait_for(victim);
+	look_for_end(other);
+	look_for_end(victim);
 	truth.cause_ns = overlap(worker, stopper);
 	return truth_end(&truth);
 }

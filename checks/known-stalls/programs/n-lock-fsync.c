@@ -56,8 +56,8 @@ int main(int argc, char **argv)
 	holder = truth.culprits[0] = truth.chain[1] = actor_new();
 	threads[0] = thread(hold, NULL);
 	threads[1] = thread(want, NULL);
-	pthread_join(threads[0], NULL);
-	pthread_join(threads[1], NULL);
+	join(threads[0]);
+	join(threads[1]);
 	truth.cause_ns = overlap(waiter, holder);
 	return truth_end(&truth);
 }

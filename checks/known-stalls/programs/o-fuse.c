@@ -139,10 +139,10 @@ int main(int argc, char **argv)
 	reader = truth.victims[0] = truth.chain[0] = actor_new();
 	daemon_actor = truth.culprits[0] = truth.chain[1] = actor_new();
 	other = child(serve, NULL);
-	wait_for(child(read_on, NULL));
+	look_for_end(child(read_on, NULL));
 	umount2(mount_point, MNT_DETACH);
 	close(device);
-	wait_for(other);
+	look_for_end(other);
 	truth.cause_ns = overlap(reader, daemon_actor);
 	return truth_end(&truth);
 }

@@ -85,7 +85,7 @@ int main(int argc, char **argv)
 	client = truth.victims[0] = truth.chain[0] = actor_new();
 	server = truth.culprits[0] = truth.chain[1] = actor_new();
 	other = child(serve, NULL);
-	wait_for(child(ask, NULL));
+	look_for_end(child(ask, NULL));
 	kill_and_wait(other);
 	truth.cause_ns = overlap(client, server);
 	return truth_end(&truth);

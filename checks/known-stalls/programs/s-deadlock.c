@@ -75,8 +75,8 @@ int main(int argc, char **argv)
 	right = truth.victims[1] = truth.culprits[1] = truth.chain[1] = actor_new();
 	others[0] = child(be_left, NULL);
 	others[1] = child(be_right, NULL);
-	wait_for(others[0]);
-	wait_for(others[1]);
+	look_for_end(others[0]);
+	look_for_end(others[1]);
 	/* Both wait at the same time, each for the other. */
 	truth.cause_ns = overlap(left, right) * 2;
 	return truth_end(&truth);

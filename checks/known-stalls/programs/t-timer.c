@@ -46,8 +46,8 @@ int main(int argc, char **argv)
 	napper = truth.victims[1] = actor_new();
 	threads[0] = thread(tick, NULL);
 	threads[1] = thread(nap, NULL);
-	pthread_join(threads[0], NULL);
-	pthread_join(threads[1], NULL);
+	join(threads[0]);
+	join(threads[1]);
 	truth.cause_ns = slept(ticker) + slept(napper);
 	return truth_end(&truth);
 }

@@ -408,6 +408,13 @@ pthread_t thread(void *(*body)(void *), void *its_argument)
 	return handle;
 }
 
+static void ended(pid_t pid, int status)
+{
+	forget(pid);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		fail("child %d ended with status %#x", pid, status);
+}
+
 void wait_for(pid_t pid)
 {
 	int status;
@@ -415,9 +422,22 @@ void wait_for(pid_t pid)
 	while (waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)
 			fail("waitpid: %s", strerror(errno));
-	forget(pid);
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-		fail("child %d ended with status %#x", pid, status);
+	ended(pid, status);
+}
+
+void look_for_end(pid_t pid)
+{
+	int status;
+
+	while (must(waitpid(pid, &status, WNOHANG), "waitpid") == 0)
+		sleep_for(20 * MS);
+	ended(pid, status);
+}
+
+void join(pthread_t handle)
+{
+	while (pthread_tryjoin_np(handle, NULL) == EBUSY)
+		sleep_for(20 * MS);
 }
 
 void kill_and_wait(pid_t pid)

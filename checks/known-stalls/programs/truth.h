@@ -97,7 +97,11 @@ uint64_t usual_length(struct actor *actor);
 /* A child that runs `body` and dies with this process. */
 pid_t child(void (*body)(void *), void *argument);
 pthread_t thread(void *(*body)(void *), void *argument);
+/* Waits for a child's end, which is a stall. */
 void wait_for(pid_t child);
+/* Look every 20 ms whether a child or a thread has ended, so that the first thread sleeps on purpose and waits for nobody. */
+void look_for_end(pid_t child);
+void join(pthread_t thread);
 void kill_and_wait(pid_t child);
 
 /* Computes for so much CPU time of the thread. */

@@ -66,14 +66,14 @@ int main(int argc, char **argv)
 	}
 	threads[32] = thread(hold, NULL);
 	threads[33] = thread(want, NULL);
-	pthread_join(threads[32], NULL);
-	pthread_join(threads[33], NULL);
+	join(threads[32]);
+	join(threads[33]);
 	pthread_mutex_lock(&pool_lock);
 	pool_done = true;
 	pthread_cond_broadcast(&work);
 	pthread_mutex_unlock(&pool_lock);
 	for (int i = 0; i < 32; i++)
-		pthread_join(threads[i], NULL);
+		join(threads[i]);
 	truth.cause_ns = overlap(stalled, holder);
 	return truth_end(&truth);
 }

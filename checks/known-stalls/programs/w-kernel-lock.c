@@ -58,8 +58,8 @@ int main(int argc, char **argv)
 	bulk = truth.culprits[0] = truth.chain[1] = actor_new();
 	threads[0] = thread(write_bulk, NULL);
 	threads[1] = thread(write_small, NULL);
-	pthread_join(threads[0], NULL);
-	pthread_join(threads[1], NULL);
+	join(threads[0]);
+	join(threads[1]);
 	truth.cause_ns = fault ? overlap(small, bulk) : 0;
 	return truth_end(&truth);
 }
