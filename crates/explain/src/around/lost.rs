@@ -31,6 +31,9 @@ const DISK: &str = "fsync fdatasync sync syncfs sync_file_range msync";
 /// Calls that wait for a lock of a file.
 const FILE_LOCK: &str = "flock fcntl";
 
+/// Calls that wait until a child runs another program or ends: the rest waits as it does.
+const CHILD: &str = "vfork clone clone3";
+
 fn is_one_of(call: &str, calls: &str) -> bool {
     calls.split_whitespace().any(|one| one == call)
 }
@@ -269,7 +272,10 @@ impl<'t> Lost<'t> {
                 let name = call.name.as_deref().unwrap_or_default();
                 is_idle(name, call.arguments) && self.trigger.call.as_deref() != Some(name)
             }),
-            Some(State::Blocked) => wait.within == Some(Within::Kernel),
+            // Kernel threads sleep so without being stalled, but for I/O they are.
+            Some(State::Blocked) => {
+                wait.within == Some(Within::Kernel) && wait.for_io != Some(true)
+            }
             Some(State::Stopped | State::Traced) => self.trigger.tid.is_none(),
             _ => true,
         }
@@ -307,6 +313,7 @@ impl<'t> Lost<'t> {
             _ if told.is_some() => told.as_ref().map_or("unknown", |why| why.word()),
             _ if wait.for_io == Some(true) || is_one_of(name, DISK) => "io",
             _ if is_one_of(name, FILE_LOCK) => "file-lock",
+            _ if is_one_of(name, CHILD) => "child",
             _ if name == "futex" && call.is_some_and(|call| is_lock(call.arguments)) => "lock",
             _ if is_one_of(name, IDLE) => "event",
             _ => "unknown",
@@ -502,6 +509,24 @@ mod tests {
         assert_eq!(
             cause(&Trigger::new(TriggerKind::IoPressure, 300 * MS), &events),
             None
+        );
+    }
+
+    #[test]
+    fn a_kernel_thread_stalls_for_io_alone_and_a_parent_for_its_child() {
+        let of = |for_io: bool| {
+            let mut event = wait("", State::Blocked, [0, 90 * MS, 90 * MS]);
+            if let Kind::Wait(wait) = &mut event.kind {
+                (wait.call, wait.within, wait.for_io) = (None, Some(Within::Kernel), Some(for_io));
+            }
+            cause(&Trigger::new(TriggerKind::IoPressure, 100 * MS), &[event])
+        };
+        assert_eq!(of(false), None);
+        assert_eq!(of(true).unwrap().word, "io");
+        let vfork = [wait("vfork", State::Blocked, [0, 300 * MS, 300 * MS])];
+        assert_eq!(
+            cause(&trigger("vfork", 0, 300 * MS), &vfork).unwrap().word,
+            "child"
         );
     }
 
