@@ -113,8 +113,9 @@ fn rows() -> Vec<Row> {
 }
 
 /// Flags that name an input, and those of a test of its own.
-const OTHERS: [&str; 6] = [
+const OTHERS: [&str; 7] = [
     "advise chunks --prices",
+    "record --cgroup",
     "record --recover",
     "replay chunks --prices",
     "replay reclaim --beside",
