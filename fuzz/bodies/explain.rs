@@ -1,9 +1,11 @@
 //! What must hold of any events that are explained. Shared by the fuzz target and by
 //! `crates/explain/tests/explain_bytes.rs`, which runs it on random bytes.
 
+use std::collections::VecDeque;
+
 use stopgap_events::units::Nanos;
 use stopgap_explain::{Exchanges, Explainer, Findings, Options};
-use stopgap_trace::{Event, Kind, Metadata, Reclaimer, Stack, Text};
+use stopgap_trace::{Event, Kind, Metadata, Reclaimer, Stack, Text, Waits};
 
 /// Bytes of one event: kind, thread, CPU, time, and two of what it is about.
 const EVENT: usize = 6;
@@ -40,13 +42,14 @@ const RECLAIMERS: [Reclaimer; 4] = [
 ];
 
 /// Explains the events that `bytes` are. Times by state, causes and parts add up, and a pair's round trips are not
-/// more than its sends. Gives back how many events there were.
+/// more than its sends. Returns how many events there were.
 pub(crate) fn run(bytes: &[u8]) -> usize {
     let mut now = 1_000_u64;
-    let events: Vec<Event> = bytes
-        .chunks_exact(EVENT)
-        .map(|bytes| event(bytes, &mut now))
-        .collect();
+    let (mut waits, mut events) = (Waits::default(), VecDeque::new());
+    for bytes in bytes.chunks_exact(EVENT) {
+        waits.event(event(bytes, &mut now), &mut events);
+    }
+    waits.finish(Nanos(now), &mut events);
     let options = Options {
         top: 5,
         frame_marker: Some("read".to_owned()),

@@ -387,7 +387,7 @@ pub(crate) fn explained(
     let mut explainer = Explainer::new(&trace.metadata(), options);
     while let Some(event) = trace.next_event()? {
         each(&event);
-        explainer.event(&event);
+        explainer.row(event);
     }
     Ok(explainer.finish())
 }

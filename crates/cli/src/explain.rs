@@ -35,7 +35,6 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
     let wrong = |why: &dyn std::fmt::Display| Failure::error(format!("{name}: {why}"));
     let file = input_file::trace(&args.trace).map_err(|error| wrong(&error))?;
     let input = Input::new(file).map_err(|error| wrong(&error))?;
-    let input = input.as_recorded();
     let options = Options {
         top,
         frame_marker: args.frame_marker.clone(),

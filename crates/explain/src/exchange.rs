@@ -14,9 +14,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use stopgap_events::wait::{Waker, Within};
 use stopgap_trace::{Event, Kind, Text};
 
-use crate::call::{Role, name_of, role, waits_for_several};
+use crate::call::{Role, name_of, role};
 
 /// Activity of a pair between its first flush and its last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,10 +36,10 @@ pub struct Exchange {
     pub sends: u64,
     /// Calls by which the server sent.
     pub replies: u64,
-    /// CPU time of the client outside of system calls, in nanoseconds.
-    pub client_user_ns: u64,
-    /// CPU time of the server outside of system calls, in nanoseconds.
-    pub server_user_ns: u64,
+    /// CPU time of the client outside of system calls, in nanoseconds; `None` where no row tells of its calls.
+    pub client_user_ns: Option<u64>,
+    /// CPU time of the server outside of system calls, in nanoseconds; `None` where no row tells of its calls.
+    pub server_user_ns: Option<u64>,
     /// Calls in which the client waits for descriptors, by name.
     pub client_waits: BTreeMap<Text, u64>,
     /// Calls in which the server waits for descriptors, by name.
@@ -60,8 +61,8 @@ struct Side {
     call: Option<(Text, Option<u64>)>,
     /// The descriptor on which it sends to the other.
     descriptor: Option<u64>,
-    /// When it first sent, by descriptor.
-    first: HashMap<u64, u64>,
+    /// Whether its calls have rows. Of others its waits and wakings tell alone.
+    calls: bool,
     since: Activity,
 }
 
@@ -80,22 +81,18 @@ struct Activity {
 struct Pair {
     client: Side,
     server: Side,
-    /// Whether a flush was seen: what comes before the first one does not count.
-    begun: bool,
+    /// The first flush and the last one: what comes before the first does not count.
+    flushes: Option<(u64, u64)>,
     cpus: Vec<u32>,
+    /// CPU time outside of calls, of the client and of the server.
+    user_ns: (u64, u64),
     total: Exchange,
 }
 
-/// Descriptors of a thread that are followed.
-const DESCRIPTORS: usize = 1_024;
-
-/// Takes the events of a trace a second time; gives what each pair did. Memory grows with pairs only.
-///
-/// The client is who sent first. That is known only when all is read, so each pair is followed both ways around. A thread
-/// that waits for several descriptors stays the server: then the trace began in the middle.
+/// Takes the events of a trace a second time, switches and wake-ups as waits; gives what each pair did. Memory grows with
+/// pairs only.
 #[derive(Debug)]
 pub struct Exchanges {
-    /// As they were given, and after each the same the other way around.
     pairs: Vec<Pair>,
     /// Thread -> its pairs, and whether it is the client there.
     of: HashMap<u32, Vec<(usize, bool)>>,
@@ -106,8 +103,6 @@ impl Exchanges {
     #[must_use]
     pub fn new(pairs: &[(u32, u32)]) -> Exchanges {
         let mut of: HashMap<u32, Vec<(usize, bool)>> = HashMap::new();
-        let ways = |&(a, b): &(u32, u32)| [(a, b), (b, a)];
-        let both: Vec<(u32, u32)> = pairs.iter().flat_map(ways).collect();
         let pair = |(index, &(client, server)): (usize, &(u32, u32))| {
             of.entry(client).or_default().push((index, true));
             of.entry(server).or_default().push((index, false));
@@ -116,7 +111,7 @@ impl Exchanges {
             pair
         };
         Exchanges {
-            pairs: both.iter().enumerate().map(pair).collect(),
+            pairs: pairs.iter().enumerate().map(pair).collect(),
             of,
         }
     }
@@ -124,17 +119,15 @@ impl Exchanges {
     /// The next event.
     pub fn event(&mut self, event: &Event) {
         let now = event.time.0;
-        if let Some(tid) = event.tid {
-            self.sides(tid, |pair, client| pair.acts(client, event, now));
-        }
-        if let Kind::Switch {
-            next_tid: Some(next),
-            ..
-        } = event.kind
+        let Some(tid) = event.tid else { return };
+        self.sides(tid, |pair, client| pair.acts(client, event, now));
+        if let Kind::Wait(wait) = &event.kind
+            && let (Some(woken), Some(waker)) = (wait.woken, &wait.waker)
         {
-            self.sides(next, |pair, client| {
-                let side = pair.side(client);
-                side.user_since = side.call.is_none().then_some(now);
+            self.sides(waker.task.tid, |pair, client| {
+                if pair.side(!client).tid == tid {
+                    pair.wakes(client, waker, woken.0);
+                }
             });
         }
     }
@@ -151,15 +144,13 @@ impl Exchanges {
         let of = |pair: Pair| Exchange {
             client: pair.client.tid,
             server: pair.server.tid,
+            client_user_ns: pair.client.calls.then_some(pair.user_ns.0),
+            server_user_ns: pair.server.calls.then_some(pair.user_ns.1),
             names: (pair.client.name, pair.server.name),
             one_cpu: (!pair.cpus.is_empty()).then_some(pair.cpus.len() == 1),
             ..pair.total
         };
-        let mut pairs = self.pairs.into_iter();
-        let mut all = Vec::new();
-        while let (Some(given), Some(reversed)) = (pairs.next(), pairs.next()) {
-            all.push(of(if given.is_reversed() { reversed } else { given }));
-        }
+        let mut all: Vec<Exchange> = self.pairs.into_iter().map(of).collect();
         all.retain(|exchange| exchange.roundtrips > 0);
         all.sort_by_key(|exchange| std::cmp::Reverse(exchange.roundtrips));
         all
@@ -175,20 +166,8 @@ impl Pair {
         }
     }
 
-    /// Whether it is the server that sent first.
-    fn is_reversed(&self) -> bool {
-        let first = |side: &Side| side.first.get(&side.descriptor?).copied();
-        let several = self.total.server_descriptors.is_some_and(|count| count > 1)
-            || (self.total.server_waits.keys()).any(|name| waits_for_several(name, None));
-        let (client, server) = (first(&self.client), first(&self.server));
-        !several
-            && server
-                .zip(client)
-                .is_some_and(|(server, client)| server < client)
-    }
-
     fn acts(&mut self, client: bool, event: &Event, now: u64) {
-        let other = self.side(!client).tid;
+        let flushes = self.flushes;
         let side = self.side(client);
         if event.comm.is_some() {
             side.name.clone_from(&event.comm);
@@ -199,10 +178,26 @@ impl Pair {
             side.since.cpus.push(cpu);
         }
         match &event.kind {
-            Kind::Switch { .. } => {
-                side.book(now);
-                side.user_since = None;
-                side.since.switches += 1;
+            Kind::Wait(wait) => {
+                let left = wait.left.0;
+                side.book(left);
+                side.user_since = side.call.is_none().then_some(now);
+                if wait.began_before || wait.within == Some(Within::New) {
+                    return;
+                }
+                if let Some(call) = wait.call.as_ref().filter(|_| !side.calls) {
+                    let name = name_of(call.number, call.name.as_ref());
+                    if role(&name) == Role::Waits {
+                        side.waits(&name, &call.arguments);
+                    }
+                }
+                // A flush may have come since.
+                match flushes {
+                    Some((first, last)) if left < last => {
+                        self.total.switches += u64::from(left >= first);
+                    }
+                    _ => side.since.switches += 1,
+                }
             }
             Kind::SyscallEnter {
                 number,
@@ -211,55 +206,59 @@ impl Pair {
             } => {
                 side.book(now);
                 side.user_since = None;
+                side.calls = true;
                 let name = name_of(*number, name.as_ref());
                 let to = arguments[0].filter(|_| role(&name) == Role::Sends);
-                if let Some(descriptor) = to
-                    && side.first.len() < DESCRIPTORS
-                {
-                    side.first.entry(descriptor).or_insert(now);
-                }
                 let sends = to.is_some() && to == side.descriptor;
                 if role(&name) == Role::Waits {
                     side.waits(&name, arguments);
                 }
                 side.call = Some((name, arguments[0]));
                 if sends {
-                    self.sends(client);
+                    self.sends(client, now);
                 }
             }
             Kind::SyscallExit { .. } => {
+                side.calls = true;
                 side.call = None;
                 side.user_since = Some(now);
-            }
-            Kind::Waking { target_tid, .. } if *target_tid == other => {
-                if let Some((name, descriptor)) = &side.call
-                    && role(name) == Role::Sends
-                    && side.descriptor.is_none()
-                {
-                    // The send that made them a pair is the first.
-                    side.descriptor = *descriptor;
-                    self.sends(client);
-                }
             }
             _ => {}
         }
     }
 
-    /// A side begins to send to the other. Nothing counts before it is known on which descriptors both do.
-    fn sends(&mut self, client: bool) {
+    /// A side has woken the other at `at`.
+    fn wakes(&mut self, client: bool, waker: &Waker, at: u64) {
+        let side = self.side(client);
+        let Some(call) = &waker.call else { return };
+        if role(&name_of(call.number, call.name.as_ref())) != Role::Sends {
+            return;
+        }
+        // The send that made them a pair is the first; rows tell of those that follow.
+        if side.descriptor.is_none() || !side.calls && side.descriptor == call.arguments[0] {
+            side.descriptor = call.arguments[0];
+            self.sends(client, at);
+        }
+    }
+
+    /// A side sends to the other at `at`. Nothing counts before it is known on which descriptors both do.
+    fn sends(&mut self, client: bool, at: u64) {
         if self.client.descriptor.is_none() || self.server.descriptor.is_none() {
             return;
         }
-        let flush = client && (!self.begun || self.server.since.sends > 0);
+        let flush = client && (self.flushes.is_none() || self.server.since.sends > 0);
         if flush {
             let sides = [
                 std::mem::take(&mut self.client.since),
                 std::mem::take(&mut self.server.since),
             ];
-            if self.begun {
-                self.add(sides);
+            match &mut self.flushes {
+                Some((_, last)) => {
+                    *last = at;
+                    self.add(sides);
+                }
+                None => self.flushes = Some((at, at)),
             }
-            self.begun = true;
         }
         self.side(client).since.sends += 1;
     }
@@ -271,8 +270,11 @@ impl Pair {
         total.switches += client.switches + server.switches;
         total.sends += client.sends;
         total.replies += server.sends;
-        total.client_user_ns = total.client_user_ns.saturating_add(client.user_ns);
-        total.server_user_ns = total.server_user_ns.saturating_add(server.user_ns);
+        let (mine, theirs) = self.user_ns;
+        self.user_ns = (
+            mine.saturating_add(client.user_ns),
+            theirs.saturating_add(server.user_ns),
+        );
         for (name, count) in client.waits {
             *total.client_waits.entry(name).or_default() += count;
         }
@@ -297,7 +299,7 @@ impl Side {
         }
     }
 
-    fn waits(&mut self, name: &Text, arguments: &[Option<u64>; 6]) {
+    fn waits(&mut self, name: &Text, arguments: &[Option<u64>]) {
         *self.since.waits.entry(Text::clone(name)).or_default() += 1;
         let descriptors = match &**name {
             "poll" | "ppoll" => arguments[1],

@@ -2,24 +2,25 @@
 
 mod actions;
 mod sampled;
-mod scheduling;
+mod waits;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 
+use stopgap_events::units::Nanos;
 use stopgap_stats::explain::Findings;
-use stopgap_trace::{Event, Kind, Metadata, Text};
+use stopgap_trace::{Event, Kind, Metadata, Text, Waits};
 
 use crate::Options;
-use crate::call::{Call, Family, name_of, role};
+use crate::call::name_of;
 use crate::findings;
 use crate::memory::Mappings;
-use crate::operation::{Ending, Operation, Operations};
+use crate::operation::{Ending, Operations};
 use crate::profile::Samples;
 use crate::roundtrip::RoundTrips;
 use crate::space::Spaces;
 use crate::spread::Counts;
 use crate::tasks::{Tasks, name};
-use crate::thread::{State, Thread, Where};
+use crate::thread::{State, Thread};
 
 /// Takes events, in the order of the trace; gives [`Findings`].
 ///
@@ -34,12 +35,19 @@ pub struct Explainer {
     pub(crate) metadata: Metadata,
     pub(crate) options: Options,
     pub(crate) threads: HashMap<u32, Thread>,
-    cpus: HashMap<u32, Cpu>,
-    /// Requests to block devices that are not complete, and who issued them.
-    requests: HashMap<(Text, u64), u32>,
+    /// The thread that was heard of last on each CPU.
+    cpus: HashMap<u32, u32>,
+    /// Processes that the recorder followed, where it recorded others, too.
+    pub(crate) followed: HashSet<u32>,
+    /// Threads that have begun to end, and when.
+    ending: VecDeque<(u64, u32)>,
+    /// Makes waits of rows that are none.
+    rows: Option<Rows>,
     pub(crate) tasks: Tasks,
     pub(crate) roundtrips: RoundTrips,
     pub(crate) operations: Operations,
+    /// The operations of threads that were not followed.
+    pub(crate) of_others: Operations,
     pub(crate) mappings: Mappings,
     pub(crate) spaces: Spaces,
     pub(crate) frames: Frames,
@@ -49,18 +57,20 @@ pub struct Explainer {
     pub(crate) now: u64,
     pub(crate) events: u64,
     pub(crate) disordered: u64,
+    /// System calls whose begin or end is missing.
     pub(crate) contradictions: u64,
-    /// Arrivals of followed threads that no switch told, from threads that are not followed.
+    /// Waits of followed threads of which the begin or the end is missing.
     pub(crate) untold: u64,
     pub(crate) cut_short: Option<String>,
 }
 
-/// The thread that has a CPU, as far as the switches say.
-#[derive(Debug, Clone, Copy)]
-struct Cpu {
-    has: u32,
-    /// The thread that left it last, until the first event of the thread that came.
-    left: Option<u32>,
+/// Rows that become waits.
+#[derive(Default)]
+struct Rows {
+    waits: Waits,
+    /// The latest time so far.
+    time: Nanos,
+    ready: VecDeque<Event>,
 }
 
 /// Which kinds of events came at all: what never came is not known.
@@ -70,28 +80,62 @@ pub(crate) struct Seen {
     pub(crate) wakings: bool,
     pub(crate) stacks: bool,
     pub(crate) calls: bool,
+    /// Begins and ends of calls, not only calls in which somebody waits.
+    pub(crate) call_rows: bool,
     pub(crate) nameless_calls: bool,
     pub(crate) faults: bool,
     pub(crate) reclaim: bool,
     pub(crate) compaction: bool,
     pub(crate) locks: bool,
     pub(crate) samples: bool,
-    /// Switches that say only who comes, as perf's records do.
-    pub(crate) arrivals: bool,
 }
 
-/// Switch-outs between marks.
+/// Switch-outs between marks. A switch-out is told when its thread runs again, which may be frames later.
 #[derive(Default)]
 pub(crate) struct Frames {
-    /// Switch-outs of traced threads so far.
-    outs: u64,
-    /// As many at the last mark.
-    at_mark: Option<u64>,
-    pub(crate) counts: Counts,
+    /// Begins of the last frames, and their switch-outs so far.
+    last: VecDeque<(u64, u64)>,
+    /// Those before.
+    counts: Counts,
 }
 
-/// Requests to block devices that are followed at a time.
-const MOST_REQUESTS: usize = 65_536;
+/// Frames to which switch-outs may still be added.
+const OPEN_FRAMES: usize = 1 << 16;
+
+impl Frames {
+    fn mark(&mut self, at: u64) {
+        self.last.push_back((at, 0));
+        if self.last.len() > OPEN_FRAMES
+            && let Some((_, outs)) = self.last.pop_front()
+        {
+            self.counts.add(outs);
+        }
+    }
+
+    fn left(&mut self, at: u64) {
+        let next = self.last.partition_point(|(begin, _)| *begin <= at);
+        if let Some((_, outs)) = next
+            .checked_sub(1)
+            .and_then(|frame| self.last.get_mut(frame))
+        {
+            *outs += 1;
+        }
+    }
+
+    /// Returns the switch-outs of each frame that has ended.
+    pub(crate) fn counts(&self) -> Counts {
+        let mut all = self.counts.clone();
+        let ended = self.last.len().saturating_sub(1);
+        self.last
+            .iter()
+            .take(ended)
+            .for_each(|(_, outs)| all.add(*outs));
+        all
+    }
+}
+
+/// How long after its exit the last wait of a thread may come.
+const AFTER_EXIT_NS: u64 = 1_000_000_000;
 
 /// Threads and names that are kept; each takes some 2 KiB.
 const MOST_KEPT: usize = 1 << 18;
@@ -103,10 +147,12 @@ impl Explainer {
         Explainer {
             metadata: metadata.clone(),
             operations: Operations::new(options.top),
-            options,
             threads: HashMap::new(),
             cpus: HashMap::new(),
-            requests: HashMap::new(),
+            followed: HashSet::new(),
+            ending: VecDeque::new(),
+            rows: None,
+            of_others: Operations::new(options.top),
             tasks: Tasks::default(),
             roundtrips: RoundTrips::default(),
             mappings: Mappings::default(),
@@ -121,13 +167,37 @@ impl Explainer {
             contradictions: 0,
             untold: 0,
             cut_short: None,
+            options,
         }
     }
 
-    /// The next event. Constant time, but for the end of a thread: that looks at all that are followed.
+    /// The next row of a source that has switches and wake-ups in place of waits. All rows of a trace come by this
+    /// method, or all by [`Explainer::event`].
+    pub fn row(&mut self, row: Event) {
+        let mut rows = self.rows.take().unwrap_or_default();
+        let late = row.time < rows.time;
+        rows.time = row.time.max(rows.time);
+        let disordered = self.disordered;
+        rows.waits.event(row, &mut rows.ready);
+        for event in rows.ready.drain(..) {
+            self.event(&event);
+        }
+        // What is made of a row may stand in order.
+        self.disordered = self.disordered.max(disordered + u64::from(late));
+        self.rows = Some(rows);
+    }
+
+    /// The next event; switches and wake-ups come as waits. Constant time, but for the end of a thread: that looks at all
+    /// that are followed.
     pub fn event(&mut self, event: &Event) {
         let time = event.time.0;
-        self.first.get_or_insert(time);
+        // A wait tells the past.
+        let begin = match &event.kind {
+            Kind::Wait(wait) => wait.left.0.min(time),
+            Kind::Span(span) => span.begin.0.min(time),
+            _ => time,
+        };
+        self.first = Some(self.first.map_or(begin, |first| first.min(begin)));
         self.events += 1;
         if time < self.now {
             self.disordered += 1;
@@ -139,18 +209,30 @@ impl Explainer {
             self.sampled(event, stack);
         }
         match &event.kind {
-            Kind::Switch { .. }
-            | Kind::Waking { .. }
-            | Kind::New { .. }
-            | Kind::Fork { .. }
-            | Kind::Exec { .. }
-            | Kind::Exit { .. } => self.scheduling(event),
+            Kind::Wait(wait) => self.waited(event, wait),
+            Kind::Fork { .. } | Kind::Exec { .. } | Kind::Exit { .. } | Kind::Task(_) => {
+                self.lives(event);
+            }
             Kind::Memory { event, .. } => self.mappings.event(self.at(), event),
             Kind::Counter { name, value } => {
+                self.counted(name, event.pid);
                 self.mappings.counter(self.at(), name, event.pid, *value);
             }
-            Kind::Mark { .. } => {}
+            // Another thread may have sent it, which does nothing else of its own there.
+            Kind::Mark { .. } | Kind::Signal { .. } => {}
             _ => self.action(event),
+        }
+        while let Some((exit, tid)) = self.ending.front().copied()
+            && exit + AFTER_EXIT_NS < self.now
+        {
+            self.ending.pop_front();
+            if self
+                .threads
+                .get(&tid)
+                .is_some_and(|thread| thread.exits == Some(exit))
+            {
+                self.end_thread(tid);
+            }
         }
     }
 
@@ -163,27 +245,6 @@ impl Explainer {
             + self.mappings.len()
             + self.operations.functions.len();
         (kept > MOST_KEPT).then(|| format!("it has more than {MOST_KEPT} threads and names"))
-    }
-
-    /// Before the first event: the thread `tid` has been in `call` since before `from`, from which on the trace has
-    /// every event of its. What of the call lies after `from` becomes an operation that took at least so long.
-    pub fn is_in_call(&mut self, tid: u32, call: &str, from: u64) {
-        self.first.get_or_insert(from);
-        self.now = self.now.max(from);
-        let thread = self.thread(tid, None);
-        thread.whole = true;
-        thread.traced = true;
-        let name: Text = call.into();
-        thread.operation = Family::of_call(call).map(|family| {
-            let mut operation = Operation::new(family, Text::clone(&name), from);
-            operation.before = true;
-            operation
-        });
-        thread.place = Where::In(Call {
-            role: role(call),
-            name,
-            first: None,
-        });
     }
 
     /// The rest of the trace cannot be read, because of `why`.
@@ -200,26 +261,52 @@ impl Explainer {
     /// All events were given: what they show.
     #[must_use]
     pub fn finish(mut self) -> Findings {
+        if let Some(mut rows) = self.rows.take() {
+            rows.waits.finish(Nanos(self.now), &mut rows.ready);
+            rows.ready.drain(..).for_each(|event| self.event(&event));
+        }
         let mut tids: Vec<u32> = self.threads.keys().copied().collect();
         tids.sort_unstable();
         for &tid in &tids {
-            // A call of a thread that went out of sight may have ended unseen, too.
-            let lost_sight = self.seen.switches && self.threads[&tid].state == State::Unknown;
-            if !lost_sight {
-                self.end_operation(tid, None, true);
-            }
+            self.stops(tid);
         }
         for tid in self.roundtrips.threads() {
             self.end_pairs(tid);
         }
-        let now = self.now;
         for tid in tids {
-            if let Some(mut thread) = self.threads.remove(&tid) {
-                thread.advance(now);
+            if let Some(thread) = self.threads.remove(&tid) {
                 self.tasks.fold(tid, thread);
             }
         }
+        if !self.tasks.any_traced() {
+            self.operations = std::mem::take(&mut self.of_others);
+        }
         findings::record(self)
+    }
+
+    /// The trace ends while `tid` exists.
+    fn stops(&mut self, tid: u32) {
+        let (now, scheduled) = (self.now, self.scheduled());
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        let open = thread.open.take();
+        // A call of a thread that went out of sight may have ended unseen, too.
+        let lost_sight = open.as_ref().is_some_and(|open| {
+            open.wait.began_before && open.wait.state.is_none() && thread.operation.is_some()
+        });
+        if let Some(open) = open {
+            self.open_to_the_end(tid, &open.wait);
+        } else if thread.exits.is_none() {
+            let state = match scheduled && thread.heard {
+                true => State::Running,
+                false => State::Unknown,
+            };
+            thread.book(now, state);
+        }
+        if !lost_sight {
+            self.end_operation(tid, None, true);
+        }
     }
 
     /// Nanoseconds since the first event.
@@ -232,8 +319,13 @@ impl Explainer {
         let Some(marker) = &self.options.frame_marker else {
             return;
         };
+        // What was a row of its own before there were waits and spans keeps its word.
+        let end = marker.strip_suffix("-end");
+        let end = end.map(|end| end.strip_suffix("-wait").unwrap_or(end));
         let is_mark = kind.word() == marker
             || match kind {
+                Kind::Wait(_) => marker == "switch",
+                Kind::Span(span) => [Some(&**marker), end].contains(&Some(span.what.word())),
                 Kind::Mark { name } => **name == **marker,
                 Kind::SyscallEnter { name, number, .. } => {
                     *name_of(*number, name.as_ref()) == **marker
@@ -241,10 +333,7 @@ impl Explainer {
                 _ => false,
             };
         if is_mark {
-            let outs = self.frames.outs;
-            if let Some(before) = self.frames.at_mark.replace(outs) {
-                self.frames.counts.add(outs - before);
-            }
+            self.frames.mark(self.now);
         }
     }
 
@@ -263,58 +352,28 @@ impl Explainer {
         thread
     }
 
-    /// The thread that acts in `event`, on the CPU since at latest now; its time is booked up to now. `None` where it
-    /// is not known or nobody (idle).
+    /// Whether a thread runs while no wait tells otherwise.
+    fn scheduled(&self) -> bool {
+        self.seen.switches
+    }
+
+    /// The thread that acts in `event`, which has a CPU; its time is booked up to now. `None` where it is not known or
+    /// nobody (idle).
     fn acts(&mut self, event: &Event) -> Option<u32> {
         let tid = event.tid.filter(|&tid| tid != 0)?;
         self.takes_over(event, tid);
-        let now = self.now;
-        let scheduled = self.seen.switches;
+        let (now, scheduled) = (self.now, self.scheduled());
+        let follows = event.pid.is_some_and(|pid| self.followed.contains(&pid));
+        self.comes_back_unseen(tid);
         let thread = self.thread(tid, event.comm.as_ref());
-        thread.was(State::Running);
-        let missed = scheduled && matches!(thread.state, State::Blocked | State::Runnable);
-        if missed {
-            thread.doubt(now);
-        } else {
-            thread.advance(now);
-        }
-        if scheduled {
-            thread.state = State::Running;
-        }
+        thread.pid = event.pid.or(thread.pid);
+        thread.traced |= follows;
+        thread.runs(now, scheduled);
         thread.notes_cpu(event.cpu);
-        // A recorder shows only some switches of threads that were not asked for.
-        if missed && thread.traced {
-            self.came_untold(event.cpu);
-        }
-        if scheduled && let Some(cpu) = event.cpu {
-            self.has_cpu(cpu, tid);
+        if let Some(cpu) = event.cpu {
+            self.cpus.insert(cpu, tid);
         }
         Some(tid)
-    }
-
-    /// Whether `event` is of a thread that has just left the CPU. `__schedule()` (kernel/sched/core.c) tells of the
-    /// switch before it makes it, and until then all is booked on who leaves: the contention of a lock inside the
-    /// switch, an NMI's sample. Interrupts are off, so nothing else can come.
-    fn inside_a_switch(&self, event: &Event) -> bool {
-        let possible = matches!(
-            event.kind,
-            Kind::LockBegin { .. } | Kind::LockEnd { .. } | Kind::Sample { .. }
-        );
-        let left = || self.cpus.get(&event.cpu?)?.left;
-        possible && event.tid.is_some() && left() == event.tid
-    }
-
-    /// A thread that the trace follows is on `cpu`, and no switch told how it came there. Where a followed one had the
-    /// CPU, or still has it, that is an event that cannot follow. A switch from a thread that is not followed comes in
-    /// that thread's name, and a kernel may keep quiet of threads of its host's.
-    fn came_untold(&mut self, cpu: Option<u32>) {
-        let had = cpu.and_then(|cpu| self.cpus.get(&cpu)).map(|cpu| cpu.has);
-        let had = had.and_then(|tid| self.threads.get(&tid));
-        if cpu.is_none() || had.is_some_and(|thread| thread.traced) {
-            self.contradictions += 1;
-        } else {
-            self.untold += 1;
-        }
     }
 
     /// An exec of a thread that is not its process's first ends the others and takes the number of the first
@@ -323,7 +382,7 @@ impl Explainer {
     fn takes_over(&mut self, event: &Event, tid: u32) {
         let old = match &event.kind {
             Kind::Exec { old_tid, .. } => *old_tid,
-            _ => event.cpu.and_then(|cpu| Some(self.cpus.get(&cpu)?.has)),
+            _ => event.cpu.and_then(|cpu| self.cpus.get(&cpu).copied()),
         };
         let Some(old) = old.filter(|&old| old != tid) else {
             return;
@@ -334,7 +393,7 @@ impl Explainer {
         }
         let execs = |thread: &Thread| {
             matches!(event.kind, Kind::Exec { .. })
-                || (thread.state == State::Running
+                || (thread.open.is_none()
                     && thread.call().is_some_and(|call| &*call.name == "execve"))
         };
         if self.threads.get(&old).is_some_and(execs) {
@@ -345,51 +404,37 @@ impl Explainer {
         }
     }
 
-    /// `tid` has `cpu`: the thread that had it before has gone unseen.
-    fn has_cpu(&mut self, cpu: u32, tid: u32) {
-        let here = Cpu {
-            has: tid,
-            left: None,
-        };
-        let before = self.cpus.insert(cpu, here).map(|cpu| cpu.has);
-        let Some(before) = before.filter(|&before| before != tid && before != 0) else {
-            return;
-        };
-        let now = self.now;
-        let Some(gone) = self.threads.get_mut(&before) else {
-            return;
-        };
-        if gone.state == State::Running {
-            gone.doubt(now);
-            gone.state = State::Unknown;
-            if gone.traced {
-                self.contradictions += 1;
-            }
-        }
-    }
-
-    /// Ends the operation that `tid` is in, if any.
+    /// Ends the operation that `tid` is in, if any. `open`: the trace ends before it does.
     fn end_operation(&mut self, tid: u32, result: Option<i64>, open: bool) {
-        let now = self.now;
+        let (now, scheduled) = (self.now, self.scheduled());
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
-        thread.advance(now);
-        if let Some(operation) = thread.operation.take() {
-            if !open && !operation.before {
-                let took = thread.times.since(&operation.times);
-                let unknown = if self.seen.switches { 0 } else { took.unknown };
-                let work = took.running + took.blocked + unknown;
-                let at = now - self.first.unwrap_or(now);
-                (thread.short).add(operation.family, work, took.blocked, at);
-            }
-            let ending = Ending {
-                task: name(tid, thread.comm.as_ref()),
-                tid,
-                result,
-                open,
-            };
-            self.operations.ended(operation, &ending);
+        let Some(operation) = thread.operation.take() else {
+            return;
+        };
+        if !open && operation.sure.is_none() {
+            let took = thread.times.since(&operation.times);
+            let unknown = if scheduled { 0 } else { took.unknown };
+            let work = took.running + took.blocked + unknown;
+            let at = now - self.first.unwrap_or(now);
+            (thread.short).add(operation.family, work, took.blocked, at);
+        }
+        let ending = Ending {
+            task: name(tid, thread.comm.as_ref()),
+            tid,
+            result,
+            at: now,
+            between: if scheduled {
+                State::Running
+            } else {
+                State::Unknown
+            },
+            open,
+        };
+        match thread.traced {
+            true => self.operations.ended(operation, &ending),
+            false => self.of_others.ended(operation, &ending),
         }
     }
 
@@ -398,7 +443,8 @@ impl Explainer {
         let threads = &self.threads;
         self.roundtrips.ended(
             tid,
-            |tid| outs(threads, tid),
+            self.now,
+            |tid| outs(threads, tid, u64::MAX),
             |tid| {
                 let thread = threads.get(&tid);
                 let cpus = thread.map_or(crate::thread::Cpus::None, |thread| thread.cpus);
@@ -409,6 +455,7 @@ impl Explainer {
 
     /// `tid` is no more.
     fn end_thread(&mut self, tid: u32) {
+        self.comes_back_unseen(tid);
         self.end_operation(tid, None, false);
         self.end_pairs(tid);
         if let Some(thread) = self.threads.remove(&tid) {
@@ -417,7 +464,7 @@ impl Explainer {
     }
 }
 
-/// Switch-outs of a thread so far.
-fn outs(threads: &HashMap<u32, Thread>, tid: u32) -> u64 {
-    threads.get(&tid).map_or(0, |thread| thread.switches)
+/// Switch-outs of a thread before `at`.
+fn outs(threads: &HashMap<u32, Thread>, tid: u32, at: u64) -> u64 {
+    threads.get(&tid).map_or(0, |thread| thread.outs(at))
 }

@@ -82,9 +82,9 @@ fn losses(all: &Explainer, missing: &mut Vec<Missing>) -> Losses {
         lost => lost as f64 / (all.events as f64 + lost as f64),
     });
     if all.untold > 0 {
-        let what = format!("when a recorded thread got its CPU, {} times", all.untold);
-        let why = "a thread that is not recorded had it before, and the kernel did not tell of its leaving: time since the \
-                   recorded one was last seen is unknown";
+        let what = format!("{} switches of recorded threads", all.untold);
+        let why = "the kernel did not tell of them. Time from when a thread was last known to have a CPU, or to be off one, is \
+                   unknown; in an operation it counts as the state in which the thread left";
         missing.push(Missing::new(what, why));
     }
     Losses {
@@ -121,11 +121,12 @@ fn switches(
 ) -> (Vec<Task>, Switches, Option<Vec<ShortCalls>>) {
     let seen = all.seen;
     let samples = seen.samples.then_some(&all.samples);
-    let totals = std::mem::take(&mut all.tasks).totals(seen.calls || seen.faults, samples);
+    let act = seen.call_rows || seen.faults || !all.followed.is_empty();
+    let totals = std::mem::take(&mut all.tasks).totals(act, samples);
     let tellable = seen.switches && seen.calls && seen.wakings;
     let (pairs, spread) = all.roundtrips.to_record();
     let frames = all.options.frame_marker.clone().map(|marker| {
-        let counts = &all.frames.counts;
+        let counts = all.frames.counts();
         if counts.len() == 0 {
             let why = format!("the marker {marker} did not come twice");
             missing.push(Missing::new("frames", why));
@@ -158,7 +159,7 @@ fn switches(
     let tasks = Some(totals.tasks)
         .filter(|_| seen.switches)
         .unwrap_or_default();
-    (tasks, switches, seen.calls.then_some(totals.short))
+    (tasks, switches, seen.call_rows.then_some(totals.short))
 }
 
 fn memory(all: &Explainer, duration_ns: Option<u64>, missing: &mut Vec<Missing>) -> Memory {

@@ -1,6 +1,6 @@
-//! Things that a thread is in the middle of, by pairs of begin and end events.
+//! Things that a thread was in the midst of.
 
-use stopgap_trace::{Reclaimer, Text};
+use stopgap_trace::{Activity, Reclaimer, Span, Text};
 
 use crate::why::Why;
 
@@ -12,75 +12,111 @@ pub(crate) enum What {
     /// Whether it is the lock of a memory map, and its address.
     Lock(bool, Option<u64>),
     Fence,
+    /// A wait for a page that is locked or being written.
+    Page,
+    /// A block request of the thread itself.
+    Block,
 }
 
 impl What {
-    fn is_ended_by(&self, end: &What) -> bool {
-        match (self, end) {
-            (What::Reclaim(a, f), What::Reclaim(b, g)) => {
-                a == b && (f == g || f.is_none() || g.is_none())
+    /// Returns what a span is; `None` where it says nothing of why its thread waits.
+    pub(crate) fn of_span(span: &Span) -> Option<What> {
+        Some(match span.what {
+            Activity::DirectReclaim => What::Reclaim(Reclaimer::Direct, None),
+            Activity::MemcgReclaim => What::Reclaim(Reclaimer::Memcg, None),
+            Activity::Kswapd => What::Reclaim(Reclaimer::Kswapd, None),
+            Activity::Throttled => What::Reclaim(Reclaimer::Throttled, None),
+            Activity::Shrinker => What::Reclaim(Reclaimer::Shrinker, span.shrinker.clone()),
+            Activity::Compaction => What::Compaction,
+            Activity::Lock => What::Lock(false, span.address),
+            Activity::MmapLock => What::Lock(true, span.address),
+            Activity::Fence => What::Fence,
+            Activity::PageLock | Activity::Writeback => What::Page,
+            Activity::Block => What::Block,
+            Activity::PageFault | Activity::Softirq | Activity::Interrupt | Activity::Work => {
+                return None;
             }
-            (What::Lock(mmap, address), What::Lock(m, a)) => {
-                mmap == m && (address == a || address.is_none() || a.is_none())
-            }
-            (What::Compaction, What::Compaction) | (What::Fence, What::Fence) => true,
-            _ => false,
-        }
-    }
-}
-
-/// Begins whose ends have not come, and when they were; outermost first.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Intervals(Vec<(What, u64)>);
-
-/// No kernel path nests deeper; more are begins whose ends were lost.
-const DEEPEST: usize = 16;
-
-impl Intervals {
-    pub(crate) fn begin(&mut self, what: What, begin: u64) {
-        if self.0.len() == DEEPEST {
-            self.0.remove(0);
-        }
-        self.0.push((what, begin));
+        })
     }
 
-    /// Takes the begin that `end` ends, and with it what was begun inside; returns when it began.
-    pub(crate) fn end(&mut self, end: &What) -> Option<u64> {
-        let at = self.0.iter().rposition(|(what, _)| what.is_ended_by(end))?;
-        let (_, begin) = self.0[at];
-        self.0.truncate(at);
-        Some(begin)
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    /// Returns the innermost of reclaim and compaction.
-    pub(crate) fn memory(&self) -> Option<Why> {
-        self.0.iter().rev().find_map(|(what, _)| match what {
+    /// Returns the cause, where it is reclaim or compaction.
+    fn memory(&self) -> Option<Why> {
+        match self {
             What::Reclaim(Reclaimer::Direct, _) => Some(Why::DirectReclaim),
             What::Reclaim(Reclaimer::Memcg, _) => Some(Why::MemcgReclaim),
             What::Reclaim(Reclaimer::Shrinker, function) => Some(Why::Shrinker(function.clone())),
             What::Compaction => Some(Why::Compaction),
             _ => None,
-        })
+        }
     }
 
-    pub(crate) fn throttled(&self) -> bool {
-        let throttled = What::Reclaim(Reclaimer::Throttled, None);
-        self.0.iter().any(|(what, _)| *what == throttled)
-    }
-
-    /// Returns a fence or a lock. A lock's contention lies within the wait for the mmap_lock that it belongs to.
-    pub(crate) fn wait(&self) -> Option<Why> {
-        let wait = |what: &What| match what {
+    /// Returns the cause, where it is a fence or a lock, and which goes first: a lock's contention lies within the wait for
+    /// the mmap_lock that it belongs to.
+    fn wait(&self) -> Option<(u8, Why)> {
+        match self {
             What::Fence => Some((0, Why::Fence)),
             What::Lock(true, _) => Some((1, Why::MmapLock)),
             What::Lock(false, _) => Some((2, Why::Lock)),
-            What::Reclaim(..) | What::Compaction => None,
-        };
-        let waits = self.0.iter().filter_map(|(what, _)| wait(what));
+            What::Page => Some((3, Why::Io)),
+            _ => None,
+        }
+    }
+}
+
+/// Something that is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Interval {
+    pub(crate) what: What,
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+}
+
+/// Intervals that hold at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Holding<'i> {
+    all: &'i [Interval],
+    /// From this moment to the next one at which something begins or ends.
+    moment: (u64, u64),
+}
+
+impl<'i> Holding<'i> {
+    pub(crate) fn new(all: &'i [Interval], moment: (u64, u64)) -> Holding<'i> {
+        Holding { all, moment }
+    }
+
+    fn each(self) -> impl Iterator<Item = &'i Interval> {
+        let (from, to) = self.moment;
+        let all = self.all.iter();
+        all.filter(move |interval| interval.begin <= from && interval.end >= to)
+    }
+
+    /// Returns the innermost of reclaim and compaction. What is inside ends first, so it stands first.
+    pub(crate) fn memory(self) -> Option<Why> {
+        let mut inner: Option<(u64, Why)> = None;
+        for interval in self.each() {
+            if let Some(why) = interval.what.memory()
+                && inner
+                    .as_ref()
+                    .is_none_or(|(begin, _)| *begin < interval.begin)
+            {
+                inner = Some((interval.begin, why));
+            }
+        }
+        inner.map(|(_, why)| why)
+    }
+
+    pub(crate) fn throttled(self) -> bool {
+        let throttled = What::Reclaim(Reclaimer::Throttled, None);
+        self.each().any(|interval| interval.what == throttled)
+    }
+
+    pub(crate) fn block(self) -> bool {
+        self.each().any(|interval| interval.what == What::Block)
+    }
+
+    /// Returns a fence, a lock or a page.
+    pub(crate) fn wait(self) -> Option<Why> {
+        let waits = self.each().filter_map(|interval| interval.what.wait());
         waits.min().map(|(_, why)| why)
     }
 }

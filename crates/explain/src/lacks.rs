@@ -64,7 +64,10 @@ impl Subject {
     /// Returns whether any of its events was switched on; `None` where the trace does not say which were.
     fn recorded(&self, metadata: &Metadata) -> Option<bool> {
         let on = metadata.events.as_ref()?;
-        Some(on.iter().any(|event| self.events.contains(&&**event)))
+        // BPF programs are at the same tracepoints, under names of their own.
+        let name = |event: &str| event.rsplit(':').next().map(str::to_owned);
+        let own = |event: &&str| on.iter().any(|on| name(on) == name(event));
+        Some(self.events.iter().any(own))
     }
 
     /// Returns why it is unknown.

@@ -39,6 +39,7 @@ mod stack;
 mod switch_cause;
 mod tasks;
 mod thread;
+mod timeline;
 mod verdict;
 mod why;
 

@@ -165,7 +165,7 @@ impl Mappings {
         let (by, function) = match what {
             What::Reclaim(by, function) => (by.word(), function.clone()),
             What::Compaction => ("compaction", None),
-            What::Lock(..) | What::Fence => return,
+            What::Lock(..) | What::Fence | What::Page | What::Block => return,
         };
         let sum = self.reclaim.entry((task, by, function)).or_default();
         sum.count += 1;

@@ -8,7 +8,9 @@ use stopgap_trace::Text;
 
 use crate::call::Family;
 use crate::explainer::Seen;
-use crate::thread::Times;
+use crate::interval::Interval;
+use crate::thread::{State, Times};
+use crate::timeline::{self, Stay};
 use crate::why::{Parts, Why};
 
 /// An operation with this excess or more is slow: some 300 times an mmap with its fault.
@@ -23,22 +25,40 @@ pub(crate) struct Operation {
     pub(crate) family: Family,
     pub(crate) name: Text,
     pub(crate) begin: u64,
-    /// Whether it had begun before.
-    pub(crate) before: bool,
+    /// Up to when it is known to have lasted, where no event tells of its end.
+    pub(crate) sure: Option<u64>,
+    /// The place in the program, where the operation is known by its waits alone.
+    pub(crate) by_waits: Option<Site>,
     pub(crate) length_bytes: Option<u64>,
     /// How its thread had spent its time when it began.
     pub(crate) times: Times,
+    /// Waits of it, in the order of time.
+    stays: Vec<Stay>,
+    /// What its thread was in the midst of.
+    intervals: Vec<Interval>,
+    /// Up to when the time is in `parts` already.
+    taken: u64,
     parts: Parts,
-    /// Time of a fault since the last sign that it had not ended.
-    pending: Parts,
     /// CPU time until the kernel had found a hole.
     pub(crate) search_ns: Option<u64>,
-    pub(crate) longest_sleep: Option<Waker>,
+    longest_sleep: Option<Waker>,
     /// Time asleep, of which nothing says why.
-    pub(crate) unexplained_ns: u64,
+    unexplained_ns: u64,
     /// Samples by innermost kernel function.
     pub(crate) samples: BTreeMap<Text, u64>,
 }
+
+/// A place from which a program calls the kernel, with what it asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Site {
+    /// Number and arguments of the call; `None` in a fault.
+    pub(crate) call: Option<(u32, [Option<u64>; 3])>,
+    pub(crate) instruction_pointer: Option<u64>,
+    pub(crate) stack_pointer: Option<u64>,
+}
+
+/// Waits and intervals of an operation that are kept; of more, those before are taken apart at once.
+const KEPT: usize = 1_024;
 
 impl Operation {
     pub(crate) fn new(family: Family, name: Text, begin: u64) -> Operation {
@@ -46,11 +66,14 @@ impl Operation {
             family,
             name,
             begin,
-            before: false,
+            sure: None,
+            by_waits: None,
             length_bytes: None,
             times: Times::default(),
+            stays: Vec::new(),
+            intervals: Vec::new(),
+            taken: begin,
             parts: Parts::default(),
-            pending: Parts::default(),
             search_ns: None,
             longest_sleep: None,
             unexplained_ns: 0,
@@ -58,31 +81,76 @@ impl Operation {
         }
     }
 
-    pub(crate) fn charge(&mut self, why: &Why, ns: u64) {
-        if self.family == Family::Fault {
-            self.pending.add(why, ns);
-        } else {
-            self.parts.add(why, ns);
+    /// The thread was off its CPU in the operation, which had not ended then.
+    pub(crate) fn stays(&mut self, stay: Stay) {
+        if self.stays.len() >= KEPT {
+            self.take_apart(stay.left, State::Running);
+        }
+        self.stays.push(stay);
+    }
+
+    /// The thread was in the midst of something.
+    pub(crate) fn holds(&mut self, interval: Interval) {
+        if self.intervals.len() < KEPT {
+            self.intervals.push(interval);
         }
     }
 
-    /// A sign that a fault has not ended up to now.
-    pub(crate) fn goes_on(&mut self) {
-        self.parts.absorb(&mut self.pending);
+    /// Extends an operation whose end no event tells: it lasts until `at` at least.
+    pub(crate) fn lasts(&mut self, at: u64) {
+        if let Some(sure) = &mut self.sure {
+            *sure = at.max(*sure);
+        }
     }
 
-    /// Forgets what came after the last such sign.
-    pub(crate) fn cut(&mut self) {
-        self.pending.clear();
+    /// Something that its thread was in the midst of shows that it had begun at `at`.
+    pub(crate) fn begins(&mut self, at: u64) {
+        if self.taken == self.begin && at < self.begin {
+            self.begin = at;
+            self.taken = at;
+        }
     }
 
-    pub(crate) fn shift(&mut self, from: &Why, to: &Why, ns: u64) {
-        self.goes_on();
-        self.parts.shift(from, to, ns);
+    /// The last moment of its last wait.
+    pub(crate) fn last_ran(&self) -> Option<u64> {
+        self.stays.last().map(|stay| stay.ran)
     }
 
-    pub(crate) fn on_cpu(&self) -> u64 {
-        self.parts.time_of(&Why::OnCpu)
+    /// Books the time up to `end`; between its waits the thread was in the state `between`.
+    fn take_apart(&mut self, end: u64, between: State) {
+        let (stays, intervals) = (
+            std::mem::take(&mut self.stays),
+            std::mem::take(&mut self.intervals),
+        );
+        let mut other_than_event = vec![false; stays.len()];
+        let window = (self.taken, end.max(self.taken));
+        timeline::take_apart(window, &stays, &intervals, between, |piece| {
+            if piece.state == State::Blocked {
+                if piece.why == Why::Unknown {
+                    self.unexplained_ns += piece.ns;
+                }
+                if let Some(stay) = piece.stay {
+                    other_than_event[stay] |= piece.why != Why::Event;
+                }
+            }
+            self.parts.add(&piece.why, piece.ns);
+        });
+        for (stay, _) in stays
+            .iter()
+            .zip(other_than_event)
+            .filter(|(_, other)| *other)
+        {
+            let slept_ns = stay.woken - stay.left;
+            let longest = self.longest_sleep.as_ref().map_or(0, |w| w.slept_ns);
+            if slept_ns > longest {
+                self.longest_sleep = stay.waker.as_ref().map(|by| Waker {
+                    task: by.task.as_deref().unwrap_or("an interrupt").to_owned(),
+                    call: by.call.as_deref().map(str::to_owned),
+                    slept_ns,
+                });
+            }
+        }
+        self.taken = window.1;
     }
 
     fn length(&self) -> u64 {
@@ -100,6 +168,9 @@ pub(crate) struct Ending {
     pub(crate) task: Text,
     pub(crate) tid: u32,
     pub(crate) result: Option<i64>,
+    pub(crate) at: u64,
+    /// What the thread does while no wait of it tells otherwise.
+    pub(crate) between: State,
     /// Still open when the trace ended.
     pub(crate) open: bool,
 }
@@ -143,9 +214,10 @@ impl Operations {
 
     /// An operation has ended.
     pub(crate) fn ended(&mut self, mut operation: Operation, ending: &Ending) {
-        operation.cut();
-        let is_fault = operation.family == Family::Fault;
-        if is_fault && operation.length() == 0 {
+        let end = operation.sure.unwrap_or(ending.at);
+        operation.take_apart(end, ending.between);
+        let is_told = operation.sure.is_none();
+        if !is_told && operation.length() == 0 {
             return;
         }
         let excess = operation.excess();
@@ -195,7 +267,7 @@ impl Operations {
             tid: ending.tid,
             begin_ns: operation.begin,
             length_ns: operation.length(),
-            at_least: is_fault || ending.open || operation.before,
+            at_least: !is_told || ending.open,
             excess_ns: excess,
             length_bytes: operation.length_bytes,
             result: ending.result,

@@ -37,7 +37,16 @@ struct Following {
     client: u32,
     server: u32,
     open: Option<Open>,
+    /// The round trip before. A thread's leaving is told when it runs again, so switch-outs may be missing.
+    closed: Option<Closed>,
     totals: Totals,
+}
+
+/// A round trip that is over.
+struct Closed {
+    trip: Open,
+    at: u64,
+    outs: Outs,
 }
 
 /// A round trip that has begun.
@@ -95,8 +104,6 @@ struct Asked {
     at: u64,
     /// On which descriptor.
     on: u64,
-    /// Switch-outs of the thread that asks and of the other.
-    outs: Outs,
 }
 
 /// Links and pairs that are followed at a time; of a trace with more, the rest is not.
@@ -109,8 +116,14 @@ fn key(a: u32, b: u32) -> (u32, u32) {
 }
 
 impl RoundTrips {
-    /// `tid` begins to send on `descriptor`. `outs` gives a thread's switch-outs so far.
-    pub(crate) fn sends(&mut self, tid: u32, descriptor: u64, now: u64, outs: impl Fn(u32) -> u64) {
+    /// `tid` begins to send on `descriptor`. `outs` gives a thread's switch-outs before a moment.
+    pub(crate) fn sends(
+        &mut self,
+        tid: u32,
+        descriptor: u64,
+        now: u64,
+        outs: impl Fn(u32, u64) -> u64,
+    ) {
         if self.first.len() < MOST {
             self.first.entry((tid, descriptor)).or_insert(now);
         }
@@ -119,21 +132,48 @@ impl RoundTrips {
         }
     }
 
-    /// `tid` wakes `to` while it sends on `descriptor`. Returns whether that makes them a pair.
+    /// `tid`, whose calls have no rows, has woken `to` at `now` while it sent on `descriptor`.
+    pub(crate) fn sends_to(
+        &mut self,
+        (tid, descriptor): (u32, u64),
+        to: u32,
+        now: u64,
+        outs: impl Fn(u32, u64) -> u64,
+    ) {
+        if self.links.get(&(tid, descriptor)) == Some(&to) {
+            self.sent((tid, descriptor), to, now, outs);
+        } else if self.first.len() < MOST {
+            self.first.entry((tid, descriptor)).or_insert(now);
+        }
+    }
+
+    /// `tid` has left its CPU at `left`, which is told only now.
+    pub(crate) fn left(&mut self, tid: u32, left: u64) {
+        for partner in self.partners.get(&tid).into_iter().flatten() {
+            if let Some(pair) = self.pairs.get_mut(&key(tid, *partner)) {
+                pair.left(tid, left);
+            }
+        }
+    }
+
+    /// `tid` has woken `to` while it sent on `descriptor`. Returns whether that makes them a pair.
     pub(crate) fn wakes(
         &mut self,
         tid: u32,
         descriptor: u64,
         to: u32,
         now: u64,
-        outs: impl Fn(u32) -> u64,
+        outs: impl Fn(u32, u64) -> u64,
         waits_for_several: impl Fn(u32) -> bool,
     ) -> bool {
         let full = self.links.len().max(self.asked.len()) >= MOST;
         if tid == to || full || self.links.get(&(tid, descriptor)) == Some(&to) {
             return false;
         }
-        self.links.insert((tid, descriptor), to);
+        // A descriptor that leads to another thread now is another connection.
+        if self.links.insert((tid, descriptor), to).is_some() {
+            self.first.insert((tid, descriptor), now);
+        }
         let mut new = false;
         // Where the other one has asked before, this is the answer, and the two are a pair.
         if let Some(asked) = self.asked.remove(&(to, tid)) {
@@ -149,7 +189,8 @@ impl RoundTrips {
             let pair = Following {
                 client,
                 server,
-                open: asks.then(|| Open::new(asked.at, asked.outs)),
+                open: asks.then(|| Open::new(asked.at, (outs(to, asked.at), outs(tid, asked.at)))),
+                closed: None,
                 totals: Totals::default(),
             };
             if self.pairs.insert(key(tid, to), pair).is_none() {
@@ -165,10 +206,9 @@ impl RoundTrips {
         new
     }
 
-    fn sent(&mut self, (from, on): (u32, u64), to: u32, now: u64, outs: impl Fn(u32) -> u64) {
+    fn sent(&mut self, (from, on): (u32, u64), to: u32, now: u64, outs: impl Fn(u32, u64) -> u64) {
         let Some(pair) = self.pairs.get_mut(&key(from, to)) else {
-            let outs = (outs(from), outs(to));
-            self.asked.insert((from, to), Asked { at: now, on, outs });
+            self.asked.insert((from, to), Asked { at: now, on });
             return;
         };
         if from == pair.server {
@@ -177,11 +217,11 @@ impl RoundTrips {
             }
             return;
         }
-        let outs = (outs(pair.client), outs(pair.server));
+        let outs = (outs(pair.client, now), outs(pair.server, now));
         match &mut pair.open {
             Some(open) if open.replies == 0 => open.sends += 1,
             _ => {
-                pair.close(outs);
+                pair.close(outs, now);
                 pair.open = Some(Open::new(now, outs));
             }
         }
@@ -209,6 +249,7 @@ impl RoundTrips {
     pub(crate) fn ended(
         &mut self,
         tid: u32,
+        now: u64,
         outs: impl Fn(u32) -> u64,
         name: impl Fn(u32) -> (Text, Cpus),
     ) {
@@ -223,7 +264,8 @@ impl RoundTrips {
             let Some(mut pair) = self.pairs.remove(&key(tid, partner)) else {
                 continue;
             };
-            pair.close((outs(pair.client), outs(pair.server)));
+            pair.close((outs(pair.client), outs(pair.server)), now);
+            pair.settle();
             let ((client, on), (server, other)) = (name(pair.client), name(pair.server));
             let cpus = if on == other { on } else { Cpus::Several };
             let fresh = || (Totals::default(), cpus);
@@ -279,20 +321,45 @@ impl RoundTrips {
 }
 
 impl Following {
-    /// Ends the open round trip, if it was answered.
-    fn close(&mut self, outs: Outs) {
-        let Some(open) = self.open.take() else { return };
-        if open.replies == 0 {
-            return;
+    /// Ends the open round trip at `at`, if it was answered.
+    fn close(&mut self, outs: Outs, at: u64) {
+        self.settle();
+        let Some(trip) = self.open.take() else { return };
+        if trip.replies > 0 {
+            self.closed = Some(Closed { trip, at, outs });
         }
-        let switches = outs.0.saturating_sub(open.outs.0) + outs.1.saturating_sub(open.outs.1);
+    }
+
+    /// Counts the round trip that is over.
+    fn settle(&mut self) {
+        let Some(Closed { trip, outs, .. }) = self.closed.take() else {
+            return;
+        };
+        let switches = outs.0.saturating_sub(trip.outs.0) + outs.1.saturating_sub(trip.outs.1);
         self.totals.switches.add(switches);
-        self.totals.sends += open.sends;
-        self.totals.replies += open.replies;
-        if let Some(received) = open.received {
-            let length = received.saturating_sub(open.begin);
+        self.totals.sends += trip.sends;
+        self.totals.replies += trip.replies;
+        if let Some(received) = trip.received {
+            let length = received.saturating_sub(trip.begin);
             let lengths = self.totals.lengths.get_or_insert_with(Box::default);
             lengths.record(length);
+        }
+    }
+
+    /// `tid` has left its CPU at `left`: moments after that come after one more switch-out.
+    fn left(&mut self, tid: u32, left: u64) {
+        let is_client = tid == self.client;
+        let add = |at: u64, outs: &mut Outs| {
+            if left < at {
+                *(if is_client { &mut outs.0 } else { &mut outs.1 }) += 1;
+            }
+        };
+        if let Some(open) = &mut self.open {
+            add(open.begin, &mut open.outs);
+        }
+        if let Some(closed) = &mut self.closed {
+            add(closed.trip.begin, &mut closed.trip.outs);
+            add(closed.at, &mut closed.outs);
         }
     }
 }

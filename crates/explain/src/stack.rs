@@ -4,13 +4,18 @@
 //! the sleep stays `unknown` or what the events around it say. A compiler's suffix (`.constprop.0`, `.isra.0`) is
 //! taken off.
 
-use stopgap_trace::{Stack, Text};
+use stopgap_trace::Text;
 
 use crate::why::{Why, of_function};
 
+/// Returns the frames of a stack, outermost first.
+pub(crate) fn frames(stack: &str) -> impl DoubleEndedIterator<Item = &str> {
+    stack.split(';').filter(|frame| !frame.is_empty())
+}
+
 /// Returns the cause, by the innermost function that tells; memory comes before how it waits.
-pub(crate) fn why(stack: &Stack) -> Option<Why> {
-    let inner_first = || stack.frames().rev().filter_map(kernel_function);
+pub(crate) fn why(stack: &str) -> Option<Why> {
+    let inner_first = || frames(stack).rev().filter_map(kernel_function);
     let causes: Vec<Why> = inner_first().filter_map(of_function).collect();
     if causes.contains(&Why::Throttled) {
         return Some(Why::Throttled);
@@ -35,12 +40,12 @@ pub(crate) fn why(stack: &Stack) -> Option<Why> {
 }
 
 /// Returns whether any kernel function of the stack `is` it.
-fn any(stack: &Stack, is: impl Fn(&str) -> bool) -> bool {
-    stack.frames().filter_map(kernel_function).any(is)
+fn any(stack: &str, is: impl Fn(&str) -> bool) -> bool {
+    frames(stack).filter_map(kernel_function).any(is)
 }
 
 /// Returns whether the thread came there by a system call: x86 (arch/x86/entry), arm64 (arch/arm64/kernel/syscall.c).
-pub(crate) fn in_call(stack: &Stack) -> bool {
+pub(crate) fn in_call(stack: &str) -> bool {
     let entries = "do_syscall_64 do_int80_syscall_32 do_fast_syscall_32 el0_svc invoke_syscall";
     any(stack, |f| {
         f.starts_with("entry_SYSCALL") || is_one_of(f, entries)
@@ -49,18 +54,18 @@ pub(crate) fn in_call(stack: &Stack) -> bool {
 
 /// Returns the system call by which the thread came there, as the name of its entry function says
 /// (arch/x86/include/asm/syscall_wrapper.h and the same of arm64).
-pub(crate) fn call(stack: &Stack) -> Option<&str> {
+pub(crate) fn call(stack: &str) -> Option<&str> {
     let entries = ["__x64_sys_", "__arm64_sys_", "__ia32_sys_", "__do_sys_"];
     let name = |function| {
         entries
             .iter()
             .find_map(|entry| str::strip_prefix(function, entry))
     };
-    stack.frames().filter_map(kernel_function).find_map(name)
+    frames(stack).filter_map(kernel_function).find_map(name)
 }
 
 /// Returns whether the thread came there by a page fault: x86 (arch/x86/mm/fault.c), arm64 (arch/arm64/mm/fault.c), mm/memory.c.
-pub(crate) fn in_fault(stack: &Stack) -> bool {
+pub(crate) fn in_fault(stack: &str) -> bool {
     let entries = "asm_exc_page_fault exc_page_fault page_fault do_user_addr_fault do_page_fault do_mem_abort \
                    handle_mm_fault";
     any(stack, |function| is_one_of(function, entries))
@@ -101,7 +106,7 @@ mod tests {
     use super::*;
 
     fn of(frames: &str) -> Option<Why> {
-        why(&Stack(frames.into()))
+        why(frames)
     }
 
     #[test]

@@ -5,11 +5,14 @@
 //! switch then seems to happen in no call at all. It is put down to the call that ended last, if in that call the
 //! thread woke whom it makes room for, and if that was at most [`WAY_OUT_NS`] ago.
 
+use stopgap_events::wait::{self, Wait, Within};
 use stopgap_stats::explain::CauseKind;
 use stopgap_trace::Text;
 
-use crate::call::Role;
-use crate::thread::{Thread, Where};
+use crate::call::{Role, name_of, role};
+use crate::operation::Operation;
+use crate::stack;
+use crate::thread::{Thread, Woke, could_run_on};
 
 /// The way out of a call takes microseconds; the next tick, which would be another cause, is 1 to 10 ms away.
 pub(crate) const WAY_OUT_NS: u64 = 100_000;
@@ -79,48 +82,55 @@ impl Because {
     }
 }
 
-/// Why `thread` leaves now, `could_run_on` or not (`None`: the trace does not say), for the thread `next`.
-pub(crate) fn because(
-    thread: &Thread,
-    now: u64,
-    could_run_on: Option<bool>,
-    next: Option<u32>,
-    next_name: Option<&Text>,
-) -> Because {
-    if thread.exiting {
+/// Why `thread` left its CPU at the begin of `wait`.
+pub(crate) fn because(thread: &Thread, wait: &Wait, left: u64) -> Because {
+    if wait.state == Some(wait::State::Dead) {
         return Because::new(CauseKind::Ended);
     }
-    match could_run_on {
+    match could_run_on(wait) {
         None => Because::new(CauseKind::Unknown),
-        Some(true) => preempted(thread, now, next, next_name),
-        Some(false) => blocked(thread),
+        Some(true) => preempted(thread, wait, left),
+        Some(false) => blocked(thread, wait),
     }
 }
 
-fn preempted(thread: &Thread, now: u64, next: Option<u32>, next_name: Option<&Text>) -> Because {
-    let woke = thread.woke.iter().rev().find(|w| Some(w.whom) == next);
-    let by = woke.and(next_name).map(Text::clone);
-    match &thread.place {
-        Where::In(call) if &*call.name == "sched_yield" => {
-            Because::in_call(CauseKind::Yielded, &call.name)
-        }
-        Where::In(call) => Because {
+/// Returns the name of the call that a thread was in during a wait.
+pub(crate) fn call_in(wait: &Wait) -> Option<Text> {
+    let call = wait.call.as_ref()?;
+    Some(name_of(call.number, call.name.as_ref()))
+}
+
+fn preempted(thread: &Thread, wait: &Wait, left: u64) -> Because {
+    let next = wait.next.as_ref().map(|next| next.tid);
+    let since = thread.ran;
+    let own = |woke: &&Woke| Some(woke.whom) == next && (since..=left).contains(&woke.at);
+    let woke = thread.woke.iter().rev().find(own);
+    let name = wait.next.as_ref().and_then(|next| next.comm.as_ref());
+    let by = woke.and(name).map(Text::clone);
+    match (call_in(wait), wait.within) {
+        (Some(call), _) if &*call == "sched_yield" => Because::in_call(CauseKind::Yielded, &call),
+        (Some(call), _) => Because {
             by,
-            ..Because::in_call(CauseKind::PreemptedInCall, &call.name)
+            ..Because::in_call(CauseKind::PreemptedInCall, &call)
         },
-        Where::Unknown => Because {
+        (None, None) => Because {
             by,
             ..Because::new(CauseKind::Preempted)
         },
-        Where::User => {
-            let ended = thread.ended.as_ref().filter(|ended| {
-                let woke_in_it = woke.is_some_and(|woke| woke.call.as_ref() == Some(&ended.name));
-                woke_in_it && now.saturating_sub(ended.at) <= WAY_OUT_NS
+        (None, Some(_)) => {
+            let woken_in = woke.and_then(|woke| Some((woke.call.as_ref()?, woke.at)));
+            // Without rows of calls the waking is the last moment at which the call is known to have gone on.
+            let ended = woken_in.filter(|(call, at)| {
+                let (name, at) = match &thread.ended {
+                    Some(ended) => (&ended.name, ended.at),
+                    None => (*call, *at),
+                };
+                name == *call && left.saturating_sub(at) <= WAY_OUT_NS
             });
             match ended {
-                Some(ended) => Because {
+                Some((call, _)) => Because {
                     by,
-                    ..Because::in_call(CauseKind::PreemptedOnTheWayOut, &ended.name)
+                    ..Because::in_call(CauseKind::PreemptedOnTheWayOut, call)
                 },
                 None => Because {
                     by,
@@ -131,33 +141,42 @@ fn preempted(thread: &Thread, now: u64, next: Option<u32>, next_name: Option<&Te
     }
 }
 
-fn blocked(thread: &Thread) -> Because {
-    let call = match &thread.place {
-        Where::In(call) => call,
-        Where::Unknown => return Because::new(CauseKind::Blocked),
-        // Outside of a call a thread sleeps in a fault, or where a signal stops it.
-        Where::User if thread.operation.is_some() => {
-            return Because::in_call(CauseKind::Blocked, &"a page fault".into());
+fn blocked(thread: &Thread, wait: &Wait) -> Because {
+    let stopped = matches!(wait.state, Some(wait::State::Stopped | wait::State::Traced));
+    let call = match (call_in(wait), wait.within) {
+        _ if stopped => return Because::in_call(CauseKind::Blocked, &"a stop by a signal".into()),
+        (Some(call), _) => call,
+        (None, None) => return Because::new(CauseKind::Blocked),
+        (None, Some(Within::Kernel)) => {
+            return Because::in_call(CauseKind::Blocked, &"the kernel".into());
         }
-        Where::User => {
-            return Because::in_call(
-                CauseKind::Blocked,
-                &"no system call (a fault or a stop)".into(),
-            );
+        // Outside of a call a thread sleeps in a fault, or where a signal stops it.
+        (None, _) => {
+            let by_rows = |operation: &Operation| operation.by_waits.is_none();
+            let in_fault = thread.operation.as_ref().is_some_and(by_rows)
+                || wait
+                    .stack
+                    .as_ref()
+                    .is_some_and(|stack| stack::in_fault(&stack.frames));
+            let place = match in_fault {
+                true => "a page fault",
+                false => "no system call (a fault or a stop)",
+            };
+            return Because::in_call(CauseKind::Blocked, &place.into());
         }
     };
     // It never left the call: what it was woken for was not what it waits for.
-    let again = thread.slept_in_call && matches!(call.role, Role::Waits | Role::Receives);
+    let again = thread.slept_in_call && matches!(role(&call), Role::Waits | Role::Receives);
     match &thread.woken_by {
         Some(waker) if again => Because {
             kind: match waker.role {
                 Role::Receives => CauseKind::WriteSpaceWake,
                 _ => CauseKind::WokenForNothing,
             },
-            call: Some(Text::clone(&call.name)),
+            call: Some(call),
             by: waker.task.clone(),
             by_call: waker.call.clone(),
         },
-        _ => Because::in_call(CauseKind::Blocked, &call.name),
+        _ => Because::in_call(CauseKind::Blocked, &call),
     }
 }

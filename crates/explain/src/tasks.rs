@@ -98,6 +98,11 @@ impl Tasks {
         self.traced.len() + self.others.len()
     }
 
+    /// Whether any of them was followed.
+    pub(crate) fn any_traced(&self) -> bool {
+        !self.traced.is_empty()
+    }
+
     /// All of them; where nobody acted (`act` is false: scheduling events alone), who was traced is not known and all
     /// are counted.
     pub(crate) fn totals(self, act: bool, samples: Option<&Samples>) -> Totals {

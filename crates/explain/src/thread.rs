@@ -1,27 +1,22 @@
-//! One thread: which state it is in, in which call, and in the middle of what.
+//! One thread: how it spent its time, in which call it is, and in the middle of what.
 //!
 //! ```text
-//!              switched in                     switched out, could run on
-//!   runnable ---------------> running -----------------------------------> runnable
-//!      ^                         |  switched out, asleep
-//!      | woken                   v
-//!      +---------------------- blocked            unknown: before it is first heard of, and
-//!                                                 where what is heard contradicts what was
+//!   running | asleep       | runnable       | running ...
+//!           left           woken            ran: the wait's row tells all of it
 //! ```
 //!
-//! Time moves on in [`Thread::advance`] alone, which books every nanosecond on one state and, inside an operation,
-//! on one cause: both add up by construction.
+//! A thread runs while no wait tells otherwise. Before it is first heard of, and where a wait's begin or end is
+//! missing, its time is unknown. Each nanosecond is booked on one state, so that states add up.
 
 use std::collections::HashMap;
 
+use stopgap_events::wait::{self, Wait};
 use stopgap_trace::Text;
 
-use crate::call::{Call, Family, Role};
-use crate::interval::Intervals;
-use crate::operation::Operation;
+use crate::call::{Call, Role};
+use crate::operation::{Operation, Site};
 use crate::short::Short;
 use crate::switch_cause::Because;
-use crate::why::Why;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum State {
@@ -81,15 +76,16 @@ pub(crate) struct Ended {
     pub(crate) at: u64,
 }
 
-/// A waking that the thread did since it got its CPU.
+/// A waking that the thread did.
 #[derive(Debug, Clone)]
 pub(crate) struct Woke {
     pub(crate) whom: u32,
+    pub(crate) at: u64,
     /// The call in which it did; `None`: in none, so an interrupt did.
     pub(crate) call: Option<Text>,
 }
 
-/// The last waking of the thread.
+/// Who ended a sleep.
 #[derive(Debug, Clone)]
 pub(crate) struct WokenBy {
     /// `None`: an interrupt.
@@ -98,48 +94,59 @@ pub(crate) struct WokenBy {
     pub(crate) role: Role,
 }
 
-/// Wakings of a stay on a CPU that are kept; of more, the last ones.
+/// Wakings of a thread that are kept; of more, the last ones.
 const WOKEN: usize = 8;
+
+/// Times of leaving that are kept.
+const LEFT: usize = 16;
+
+/// A wait without its end.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) wait: Box<Wait>,
+    /// Up to when it is known to have lasted.
+    pub(crate) seen: u64,
+}
 
 #[derive(Default)]
 pub(crate) struct Thread {
+    pub(crate) pid: Option<u32>,
     pub(crate) comm: Option<Text>,
     /// When it began to exist within the trace.
     pub(crate) begin: u64,
     /// Up to when its time is booked.
     pub(crate) booked: u64,
-    pub(crate) state: State,
+    /// Whether an event said that it had a CPU, or what it did without one.
+    pub(crate) heard: bool,
     pub(crate) times: Times,
     pub(crate) place: Where,
     pub(crate) ended: Option<Ended>,
-    pub(crate) intervals: Intervals,
-    /// The cause by the stack of the last switch-out.
-    pub(crate) sleeps: Option<Why>,
-    /// Whether the last sleep was not interruptible.
-    pub(crate) deep: bool,
-    /// Requests to block devices that it issued and that are not complete.
-    pub(crate) requests: u32,
+    /// Whether its system calls have rows of their own.
+    pub(crate) calls: bool,
     pub(crate) operation: Option<Operation>,
     pub(crate) short: Short,
     pub(crate) woke: Vec<Woke>,
+    /// When it got its CPU last.
+    pub(crate) ran: u64,
     pub(crate) woken_by: Option<WokenBy>,
     /// Whether it was switched out in the call that it is in, by its own will.
     pub(crate) slept_in_call: bool,
-    /// Begin of the sleep, and what it is booked on.
-    pub(crate) asleep: Option<(u64, Why)>,
-    /// How long the sleep before was, and what it is booked on.
-    pub(crate) slept: Option<(u64, Why)>,
+    /// Where its last wait was.
+    pub(crate) site: Option<Site>,
+    /// Its last wait, where its end was not seen.
+    pub(crate) open: Option<Open>,
     /// A recorder that was asked for it made events of its own doing, not only of its switches.
     pub(crate) traced: bool,
-    /// Its first event is the first there was: the trace is whole from its begin on.
-    pub(crate) whole: bool,
-    pub(crate) exiting: bool,
+    /// When it began to end.
+    pub(crate) exits: Option<u64>,
     /// It has waited for several descriptors at once.
     pub(crate) multiplexes: bool,
     pub(crate) switches: u64,
     pub(crate) involuntary: u64,
     pub(crate) causes: HashMap<Because, u64>,
     pub(crate) cpus: Cpus,
+    /// When it left its CPU the last times; a ring.
+    left: [u64; LEFT],
 }
 
 /// The CPUs on which a thread was seen.
@@ -160,68 +167,22 @@ impl Thread {
         }
     }
 
-    /// Books the time up to `now`.
-    pub(crate) fn advance(&mut self, now: u64) {
-        self.book(now, self.state);
-    }
-
-    /// An event says that it was in `state`: where it is its first, and no one before can be missing, it was so from
-    /// the begin on.
-    pub(crate) fn was(&mut self, state: State) {
-        if std::mem::take(&mut self.whole) && self.state == State::Unknown {
-            self.state = state;
-        }
-    }
-
-    /// Books the time up to `now` as unknown: what was believed of it turns out wrong.
-    pub(crate) fn doubt(&mut self, now: u64) {
-        self.book(now, State::Unknown);
-        self.asleep = None;
-    }
-
-    fn book(&mut self, now: u64, state: State) {
-        let ns = now.saturating_sub(self.booked);
-        self.booked = self.booked.max(now);
+    /// Books the time up to `until`.
+    pub(crate) fn book(&mut self, until: u64, state: State) {
+        let ns = until.saturating_sub(self.booked);
+        self.booked = self.booked.max(until);
         self.times.add(state, ns);
-        let why = self.operation.as_ref().map(|_| self.why(state));
-        if let (Some(why), Some(operation)) = (why, &mut self.operation) {
-            if state == State::Blocked && why == Why::Unknown {
-                operation.unexplained_ns = operation.unexplained_ns.saturating_add(ns);
-            }
-            operation.charge(&why, ns);
-        }
     }
 
-    /// Why time passes now, were the thread in `state`.
-    fn why(&self, state: State) -> Why {
-        let intervals = || self.intervals.memory().or_else(|| self.intervals.wait());
-        match state {
-            State::Unknown => intervals().unwrap_or(Why::Unknown),
-            State::Running => intervals().unwrap_or(Why::OnCpu),
-            State::Runnable => Why::RunQueue,
-            State::Blocked => self.why_asleep(),
-        }
-    }
-
-    pub(crate) fn why_asleep(&self) -> Why {
-        if self.sleeps == Some(Why::Throttled) || self.intervals.throttled() {
-            return Why::Throttled;
-        }
-        let of_stack = self.sleeps.clone();
-        let memory = self.intervals.memory();
-        memory
-            .or_else(|| of_stack.clone().filter(Why::is_reclaim))
-            .or_else(|| self.intervals.wait())
-            .or(of_stack)
-            .or_else(|| (self.deep && self.requests > 0).then_some(Why::Io))
-            .or_else(|| self.waits_for_an_event().then_some(Why::Event))
-            .unwrap_or(Why::Unknown)
-    }
-
-    /// Whether it sleeps, to be woken by a signal too, in a call that is made to wait.
-    fn waits_for_an_event(&self) -> bool {
-        let family = self.operation.as_ref().map(|operation| operation.family);
-        family == Some(Family::Poll) && !self.deep
+    /// Books the time up to `until`, at which it had a CPU. Without scheduling events (`scheduled`) that says nothing
+    /// of the time before.
+    pub(crate) fn runs(&mut self, until: u64, scheduled: bool) {
+        let state = match scheduled && self.heard {
+            true => State::Running,
+            false => State::Unknown,
+        };
+        self.book(until, state);
+        self.heard = true;
     }
 
     pub(crate) fn call(&self) -> Option<&Call> {
@@ -232,12 +193,11 @@ impl Thread {
     }
 
     /// Notes that it woke somebody.
-    pub(crate) fn notes_waking(&mut self, whom: u32) {
+    pub(crate) fn notes_waking(&mut self, woke: Woke) {
         if self.woke.len() == WOKEN {
             self.woke.remove(0);
         }
-        let call = self.call().map(|call| Text::clone(&call.name));
-        self.woke.push(Woke { whom, call });
+        self.woke.push(woke);
     }
 
     pub(crate) fn notes_cpu(&mut self, cpu: Option<u32>) {
@@ -247,5 +207,36 @@ impl Thread {
             (cpus, None) => cpus,
             _ => Cpus::Several,
         };
+    }
+
+    /// Counts a switch-out at `left`.
+    pub(crate) fn notes_leaving(&mut self, left: u64) {
+        self.left[self.switches as usize % LEFT] = left;
+        self.switches += 1;
+    }
+
+    /// Switch-outs before `at`, of those that are known so far. Right where at most 16 of them came later.
+    pub(crate) fn outs(&self, at: u64) -> u64 {
+        let kept = (self.switches as usize).min(LEFT);
+        let later = self.left[..kept].iter().filter(|&&left| left >= at);
+        self.switches - later.count() as u64
+    }
+}
+
+/// Returns the states of a wait: until the thread was woken, and from then on.
+pub(crate) fn states(wait: &Wait) -> (State, State) {
+    let known = match (wait.state, wait.preempted) {
+        (Some(wait::State::Runnable), _) | (None, Some(true)) => State::Runnable,
+        (Some(_), _) | (None, Some(false)) => State::Blocked,
+        (None, None) => State::Unknown,
+    };
+    (known, State::Runnable)
+}
+
+/// Returns whether the thread could have run on. `None`: the trace does not say.
+pub(crate) fn could_run_on(wait: &Wait) -> Option<bool> {
+    match states(wait).0 {
+        State::Unknown => None,
+        state => Some(state == State::Runnable),
     }
 }

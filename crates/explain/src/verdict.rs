@@ -1,5 +1,6 @@
 //! The answer in a word and a line.
 
+use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Findings, Slow};
 use stopgap_stats::verdict::{Verdict, Word};
 
@@ -28,17 +29,34 @@ pub(crate) fn judge(findings: &Findings, seen: &Seen) -> Verdict {
             losses.limit * 100.0
         ));
     }
-    let doubtful = losses.contradictions + losses.disordered + losses.untold;
+    let doubtful = losses.contradictions + losses.disordered;
     let events = findings.trace.events as f64;
     if doubtful as f64 > losses.limit * events {
         return Verdict::inconclusive(&format!(
-            "{doubtful} of {events:.0} events contradict those before them, are out of order or come without a switch, more than {:.0} %",
+            "{doubtful} of {events:.0} events contradict those before them or are out of order, more than {:.0} %",
             losses.limit * 100.0
         ));
     }
     if !seen.switches && !seen.calls {
         return Verdict::unsupported("the trace has neither scheduling events nor system calls");
     }
+    let mut verdict = of_what_is_known(findings, seen);
+    if losses.untold > 0 && verdict.word != Word::Inconclusive {
+        let unknown = findings.tasks.iter().map(|task| task.unknown_ns).sum();
+        verdict.text.push_str(&format!(
+            " (uncertain: the trace lacks {} of recorded threads; {} of their time is unknown)",
+            match losses.untold {
+                1 => "1 switch".to_owned(),
+                untold => format!("{untold} switches"),
+            },
+            Nanos(unknown)
+        ));
+    }
+    verdict
+}
+
+/// The verdict by the events that are there.
+fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
     // All of them, not only those that are listed.
     let stalls: u64 = findings.calls.iter().map(|calls| calls.stalls).sum();
     let long = (stalls > 0).then(|| {

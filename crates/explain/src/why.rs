@@ -224,28 +224,6 @@ impl Parts {
         found.map_or(0, |(_, ns)| *ns)
     }
 
-    /// Moves up to `ns` from one cause to another; the sum stays.
-    pub(crate) fn shift(&mut self, from: &Why, to: &Why, ns: u64) {
-        let Some((_, sum)) = self.0.iter_mut().find(|(known, _)| known == from) else {
-            return;
-        };
-        let ns = ns.min(*sum);
-        *sum -= ns;
-        self.0.retain(|(_, sum)| *sum > 0);
-        self.add(to, ns);
-    }
-
-    /// Adds all of `other`, which becomes empty.
-    pub(crate) fn absorb(&mut self, other: &mut Parts) {
-        for (why, ns) in other.0.drain(..) {
-            self.add(&why, ns);
-        }
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
-    }
-
     pub(crate) fn sum(&self) -> u64 {
         self.0.iter().map(|(_, ns)| ns).sum()
     }

@@ -92,11 +92,11 @@ pub struct Losses {
     pub share: Option<f64>,
     /// The share above which the verdict is `inconclusive`.
     pub limit: f64,
-    /// Events that cannot follow those before them (a traced thread acts that had not got a CPU): a sign of losses
-    /// that nobody counted.
+    /// System calls that end without having begun, or begin before the one before has ended: a sign of losses that
+    /// nobody counted.
     pub contradictions: u64,
-    /// Times that a traced thread was found on a CPU to which no switch had brought it, where a thread that is not
-    /// traced had the CPU before: what that one does the kernel may not tell.
+    /// Switches of traced threads that must have been and are not in the trace: a kernel may hide those of some threads.
+    /// The verdict is told with them in it.
     #[serde(default)]
     pub untold: u64,
     /// Events earlier than the one before; they were taken to be at its time.

@@ -116,12 +116,12 @@ fn explain(spool: &Spool, stall: &Stall, path: &Path) -> Result<Explained, Failu
         for (_, lost) in &mut losses {
             lost.event(&event);
         }
-        explainer.event(&event);
         if let Ok((_, writer)) = &mut out
             && let Err(error) = writer.write(&event)
         {
             out = Err(error.to_string()); // the incomplete file goes
         }
+        explainer.row(event);
     }
     let written = out.and_then(|out| finish_trace(out, &trace.metadata()));
     let causes = losses.iter();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use stopgap_events::wait::{State, Wait, Within};
 use stopgap_stats::watch::{Cause, Trigger, TriggerKind};
-use stopgap_trace::{Activity, Event, Kind, Span, Stack};
+use stopgap_trace::{Activity, Event, Kind, Span};
 
 use super::{LEAST_NS, ms};
 use crate::stack;
@@ -302,8 +302,8 @@ impl<'t> Lost<'t> {
         if let Some((word, detail)) = self.span_of(thread, begin, end) {
             return (word, format!("{place}{detail}{woken}"));
         }
-        let stack = wait.stack.as_ref().map(|stack| Stack(stack.frames.clone()));
-        let told = stack.as_ref().and_then(stack::why);
+        let stack = wait.stack.as_ref().map(|stack| &*stack.frames);
+        let told = stack.and_then(stack::why);
         let call = wait.call.as_ref();
         let name = call
             .and_then(|call| call.name.as_deref())

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use stopgap_events::wait::{Call, Context, State, Wait, Waker, Within};
-use stopgap_trace::{Activity, Span, Stack, Text};
+use stopgap_trace::{Activity, Span, Text};
 
 use super::path::{For, Paths};
 use crate::stack;
@@ -118,7 +118,7 @@ impl Sleeps {
         if let Some(known) = self.stacks.get(frames) {
             return known.clone();
         }
-        let why = stack::why(&Stack(Text::clone(frames)));
+        let why = stack::why(frames);
         if self.stacks.len() < MOST_STACKS {
             self.stacks.insert(Text::clone(frames), why.clone());
         }

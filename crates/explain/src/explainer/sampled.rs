@@ -39,10 +39,10 @@ fn state(call: Option<&str>, stack: &Stack) -> String {
         return if known { "user mode" } else { "unknown" }.to_owned();
     }
     // A recording may have some calls alone: of the others the stack tells.
-    let call = call.or_else(|| stack::call(stack));
-    if call.is_some() || stack::in_call(stack) {
+    let call = call.or_else(|| stack::call(&stack.0));
+    if call.is_some() || stack::in_call(&stack.0) {
         return in_call(call);
     }
-    let fault = stack::in_fault(stack);
+    let fault = stack::in_fault(&stack.0);
     if fault { "page fault" } else { "interrupt" }.to_owned()
 }

@@ -1,8 +1,10 @@
 //! Writes traces: events one after the other, times given or stepped.
 
+use std::collections::VecDeque;
+
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Cause, CauseKind, Findings, Task};
-use stopgap_trace::{Event, Kind, Loss, Metadata, Reclaimer, Stack, Text};
+use stopgap_trace::{Event, Kind, Loss, Metadata, Reclaimer, Stack, Text, Waits};
 
 use crate::{Explainer, Options};
 
@@ -250,9 +252,19 @@ impl Builder {
 pub(super) fn explain(events: &[Event], metadata: &Metadata, options: Options) -> Findings {
     let mut explainer = Explainer::new(metadata, options);
     for event in events {
-        explainer.event(event);
+        explainer.row(event.clone());
     }
     explainer.finish()
+}
+
+/// The events with their switches and wake-ups as waits.
+pub(super) fn with_waits(events: &[Event]) -> VecDeque<Event> {
+    let (mut waits, mut out) = (Waits::default(), VecDeque::new());
+    for event in events {
+        waits.event(event.clone(), &mut out);
+    }
+    waits.finish(Nanos(0), &mut out);
+    out
 }
 
 /// Switch-outs of a task and kind.

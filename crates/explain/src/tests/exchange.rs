@@ -2,14 +2,15 @@
 
 use stopgap_trace::Text;
 
-use super::builder::{Builder, CLIENT, SERVER, options};
+use super::builder::{Builder, CLIENT, SERVER, options, with_waits};
 use crate::{Exchange, Exchanges, Explainer};
 
 fn exchanges(b: &Builder) -> Vec<Exchange> {
     let mut explainer = Explainer::new(&b.metadata, options());
-    b.events.iter().for_each(|event| explainer.event(event));
+    let events = with_waits(&b.events);
+    events.iter().for_each(|event| explainer.event(event));
     let mut exchanges = Exchanges::new(explainer.pairs());
-    b.events.iter().for_each(|event| exchanges.event(event));
+    events.iter().for_each(|event| exchanges.event(event));
     exchanges.finish()
 }
 
@@ -47,8 +48,8 @@ fn a_round_trip_is_taken_apart() {
         (exchange.switches, exchange.sends, exchange.replies),
         (2 * trips, trips, trips)
     );
-    assert_eq!(exchange.server_user_ns, 50_000 * trips);
-    assert_eq!(exchange.client_user_ns, 30_000 * trips);
+    assert_eq!(exchange.server_user_ns, Some(50_000 * trips));
+    assert_eq!(exchange.client_user_ns, Some(30_000 * trips));
     let polls = [(Text::from("poll"), trips)].into();
     assert_eq!(
         (&exchange.client_waits, &exchange.server_waits),
@@ -76,11 +77,12 @@ fn the_client_is_who_sent_first() {
         b.wake(SERVER, CLIENT).exit(SERVER, "write", 8);
         b.enter(SERVER, "read", 6);
         b.switch(SERVER, "S", CLIENT).exit(CLIENT, "read", 8);
+        b.after(10);
     }
     let all = exchanges(&b);
     assert_eq!((all[0].client, all[0].server), (CLIENT, SERVER));
     assert_eq!((all[0].roundtrips, all[0].switches), (4, 8));
-    assert_eq!(all[0].server_user_ns, 4 * 2_000);
+    assert_eq!(all[0].server_user_ns, Some(4 * 2_000));
     let findings = b.explain();
     let pair = &findings.switches.pairs[0];
     let names = (&*pair.client, &*pair.server);

@@ -42,7 +42,6 @@ pub(super) fn read(path: &Path) -> Result<Vec<Observed>, Failure> {
     let each = |take: &mut dyn FnMut(&stopgap_trace::Event) -> Result<(), Failure>| {
         let file = input_file::trace(path).map_err(|error| failed(&error))?;
         let input = stopgap_trace::Input::new(file).map_err(|error| failed(&error))?;
-        let input = input.as_recorded();
         let metadata = input.metadata().clone();
         for event in input {
             if signals::interrupted() {
@@ -170,9 +169,17 @@ impl Observed {
         // The model's programs have a little of their own, which is in its prices already.
         let own = Prices::default();
         let server_own = own.server_loop.saturating_mul(u64::from(batch));
-        let server_ns = (exchange.server_user_ns / trips).saturating_sub(server_own);
-        let client_ns = (exchange.client_user_ns / trips).saturating_sub(own.client_loop);
-        let mut bounded = |what: &str, ns: u64, count: u32| {
+        let server_ns = exchange
+            .server_user_ns
+            .map(|ns| (ns / trips).saturating_sub(server_own));
+        let client_ns =
+            (exchange.client_user_ns).map(|ns| (ns / trips).saturating_sub(own.client_loop));
+        let mut bounded = |what: &str, ns: Option<u64>, count: u32| {
+            let Some(ns) = ns else {
+                let why = "no row tells when its calls begin and end; taken as none";
+                assume(what, why.to_owned());
+                return Nanos(0);
+            };
             if ns > LONGEST.0 {
                 assume(
                     what,

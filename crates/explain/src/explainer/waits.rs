@@ -1,0 +1,377 @@
+//! Waits of threads, and how threads begin and end.
+
+use stopgap_events::wait::{self, Context, Wait, Within};
+use stopgap_trace::{Event, Kind, Moment};
+
+use super::{Explainer, outs};
+use crate::call::{Family, Role, name_of, role, waits_for_several};
+use crate::operation::{Operation, Site};
+use crate::stack;
+use crate::switch_cause::{because, call_in};
+use crate::tasks::name;
+use crate::thread::{Cpus, Open, State, Thread, Woke, WokenBy, could_run_on, states};
+use crate::timeline::Stay;
+use crate::why::Why;
+
+/// Calls of one place and with the same arguments are one call, where the thread ran no longer between two waits: what
+/// the kernel takes to look again and sleep again. A call of its own takes as long at least.
+const LOOKS_AGAIN_NS: u64 = 10_000;
+/// The same of calls that work between their waits, as fsync does.
+const WORKS_ON_NS: u64 = 1_000_000;
+
+impl Explainer {
+    /// A thread was off its CPU.
+    pub(super) fn waited(&mut self, event: &Event, wait: &Wait) {
+        self.seen.switches = true;
+        self.seen.wakings |= wait.woken.is_some();
+        self.seen.stacks |= wait.stack.is_some();
+        self.seen.calls |= wait.call.is_some();
+        let Some(tid) = event.tid.filter(|&tid| tid != 0) else {
+            return;
+        };
+        self.comes_back_unseen(tid);
+        let now = self.now;
+        let left = wait.left.0.min(now);
+        if wait.within == Some(Within::New) && !self.threads.contains_key(&tid) {
+            self.threads.insert(tid, Thread::new(left));
+        }
+        self.follows(event, wait);
+        let followed = event.pid.is_some_and(|pid| self.followed.contains(&pid));
+        let thread = self.thread(tid, event.comm.as_ref());
+        thread.pid = event.pid.or(thread.pid);
+        thread.traced |= followed;
+        // Its state of before the recording is unknown, unless its source says it.
+        let unseen = wait.began_before && wait.state.is_none();
+        let heard = thread.heard;
+        if !wait.began_before {
+            thread.notes_cpu(wait.left_cpu);
+            if wait.within != Some(Within::New) {
+                thread.runs(left, true);
+            }
+        }
+        let missed = unseen && heard && thread.traced;
+        thread.heard = true;
+        self.untold += u64::from(missed);
+        if !wait.began_before && wait.within != Some(Within::New) {
+            self.leaves(tid, wait, left);
+        }
+        if wait.state == Some(wait::State::Dead) {
+            self.end_thread(tid);
+            return;
+        }
+        if wait.ran.is_none() {
+            let open = Open {
+                wait: Box::new(wait.clone()),
+                seen: now,
+            };
+            self.thread(tid, None).open = Some(open);
+            return self.wakes(tid, wait);
+        }
+        let woken = wait.woken.map(|woken| woken.0.clamp(left, now));
+        let off = states(wait);
+        self.off(tid, wait, (left, woken.unwrap_or(now), now), off, off);
+        let thread = self.thread(tid, None);
+        thread.notes_cpu(event.cpu);
+        thread.ran = now;
+        if let Some(cpu) = event.cpu {
+            self.cpus.insert(cpu, tid);
+        }
+        self.wakes(tid, wait);
+    }
+
+    /// Books a stay of `tid` off its CPU on its states. In its operation it counts as `inferred`.
+    fn off(
+        &mut self,
+        tid: u32,
+        wait: &Wait,
+        (left, woken, ran): (u64, u64, u64),
+        states: (State, State),
+        inferred: (State, State),
+    ) {
+        let waker = self.woken_by(wait);
+        let thread = self.thread(tid, None);
+        let unseen = wait.began_before && wait.state.is_none();
+        let left = if unseen {
+            thread.booked.min(woken)
+        } else {
+            left
+        };
+        thread.book(woken, states.0);
+        thread.book(ran, states.1);
+        let asleep = inferred.0 == State::Blocked;
+        if asleep {
+            thread.woken_by = waker.clone();
+        }
+        let Some(operation) = &mut thread.operation else {
+            return;
+        };
+        let deep = wait.state == Some(wait::State::Blocked);
+        let stack = wait.stack.as_ref().map(|stack| &*stack.frames);
+        // A fault goes on while it sleeps; a pre-emption may come after it.
+        if asleep || operation.by_waits.is_some() {
+            operation.lasts(ran);
+        }
+        // Asleep, to be woken by a signal too, in a call that is made to wait.
+        let is_event = operation.family == Family::Poll && !deep;
+        operation.stays(Stay {
+            left,
+            woken,
+            ran,
+            states: inferred,
+            stack: stack.and_then(stack::why),
+            deep,
+            for_io: wait.for_io == Some(true),
+            otherwise: if is_event { Why::Event } else { Why::Unknown },
+            waker,
+        });
+    }
+
+    /// `tid` left its CPU at `left`.
+    fn leaves(&mut self, tid: u32, wait: &Wait, left: u64) {
+        let site = self.site(tid, wait, left);
+        let thread = self.thread(tid, None);
+        let why = because(thread, wait, left);
+        *thread.causes.entry(why).or_default() += 1;
+        thread.notes_leaving(left);
+        let could_run_on = could_run_on(wait);
+        thread.involuntary += u64::from(could_run_on == Some(true));
+        if let Some(call) = &wait.call {
+            let call_name = name_of(call.number, call.name.as_ref());
+            thread.multiplexes |= waits_for_several(&call_name, call.arguments[1]);
+        }
+        let traced = thread.traced;
+        if could_run_on == Some(false) {
+            thread.slept_in_call = true;
+            let is_fault = |operation: &Operation| operation.family == Family::Fault;
+            let by_rows = thread.operation.as_ref().is_some_and(is_fault);
+            if by_rows && thread.calls && is_in_a_call(wait) {
+                self.end_operation(tid, None, false);
+            }
+        }
+        let thread = self.thread(tid, None);
+        thread.woken_by = None;
+        thread.site = site;
+        if traced {
+            self.frames.left(left);
+        }
+        self.roundtrips.left(tid, left);
+    }
+
+    /// Where `tid` waits from `left` on. Begins and ends operations that are known by their waits alone.
+    fn site(&mut self, tid: u32, wait: &Wait, left: u64) -> Option<Site> {
+        let asleep = could_run_on(wait) == Some(false);
+        let call = match wait.within {
+            Some(Within::Call) => wait.call.as_ref(),
+            _ => None,
+        };
+        let site = (call.is_some() || wait.within == Some(Within::User) && asleep).then(|| Site {
+            call: call.map(|call| (call.number, call.arguments)),
+            instruction_pointer: wait.instruction_pointer,
+            stack_pointer: wait.stack_pointer,
+        });
+        let thread = self.thread(tid, None);
+        if thread.calls || wait.instruction_pointer.is_none() {
+            return site; // rows tell of its calls
+        }
+        let name = call_in(wait);
+        let short = match name.as_deref().map(role) {
+            Some(Role::Other) => WORKS_ON_NS,
+            _ => LOOKS_AGAIN_NS,
+        };
+        let gap = left.saturating_sub(thread.ran);
+        let same = site.is_some() && site == thread.site && gap <= short;
+        thread.slept_in_call &= same;
+        if !same {
+            self.end_operation(tid, None, false);
+            let family = match &name {
+                Some(name) => Family::of_call(name),
+                None => site.as_ref().map(|_| Family::Fault),
+            };
+            if let (Some(family), Some(site)) = (family, &site) {
+                let name = name.unwrap_or_else(|| "fault".into());
+                let mut operation = Operation::new(family, name, left);
+                operation.sure = Some(left);
+                operation.by_waits = Some(site.clone());
+                self.thread(tid, None).operation = Some(operation);
+            }
+        }
+        site
+    }
+
+    /// Who woke the thread of `wait`.
+    fn woken_by(&self, wait: &Wait) -> Option<WokenBy> {
+        let waker = wait.waker.as_ref()?;
+        let call = waker.call.as_ref();
+        let call = call.map(|call| name_of(call.number, call.name.as_ref()));
+        let role = call.as_deref().map_or(Role::Other, role);
+        // What a send sets off on its own machine is done by a softirq.
+        let itself = match waker.context {
+            Some(Context::Interrupt) => false,
+            Some(Context::Softirq) => role == Role::Sends,
+            Some(Context::Task) | None => waker.task.tid != 0,
+        };
+        let known = self.threads.get(&waker.task.tid);
+        let comm =
+            (waker.task.comm.as_ref()).or_else(|| known.and_then(|thread| thread.comm.as_ref()));
+        Some(WokenBy {
+            task: itself.then(|| name(waker.task.tid, comm)),
+            call: call.filter(|_| itself),
+            role,
+        })
+    }
+
+    /// The thread of `wait`, `target`, was woken in it.
+    fn wakes(&mut self, target: u32, wait: &Wait) {
+        let (Some(woken), Some(waker)) = (wait.woken, &wait.waker) else {
+            return;
+        };
+        let Some(by) = self.woken_by(wait) else {
+            return;
+        };
+        let (tid, at) = (waker.task.tid, woken.0);
+        let calls = match self.threads.get_mut(&tid) {
+            Some(thread) => {
+                thread.notes_waking(Woke {
+                    whom: target,
+                    at,
+                    call: by.call.clone(),
+                });
+                thread.calls
+            }
+            None => false,
+        };
+        let descriptor = waker.call.as_ref().and_then(|call| call.arguments[0]);
+        let (Role::Sends, Some(descriptor), Some(_)) = (by.role, descriptor, &by.call) else {
+            return;
+        };
+        let threads = &self.threads;
+        let outs = |tid, at| outs(threads, tid, at);
+        let several = |tid| threads.get(&tid).is_some_and(|thread| thread.multiplexes);
+        if !calls {
+            self.roundtrips
+                .sends_to((tid, descriptor), target, at, outs);
+        }
+        let new = (self.roundtrips).wakes(tid, descriptor, target, at, outs, several);
+        if let Some(ran) = wait.ran
+            && !threads.get(&target).is_some_and(|thread| thread.calls)
+        {
+            self.roundtrips.received(target, None, ran.0);
+        }
+        if new {
+            // Where a thread ran before, when it was made or placed, says nothing of the pair.
+            for tid in [tid, target] {
+                self.thread(tid, None).cpus = Cpus::None;
+            }
+        }
+    }
+
+    /// An event shows that `tid` has a CPU: where its last wait has no end, that was not seen.
+    pub(super) fn comes_back_unseen(&mut self, tid: u32) {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        let Some(Open { wait, seen }) = thread.open.take() else {
+            return;
+        };
+        let unseen = wait.began_before && wait.state.is_none();
+        let missed = thread.traced && !unseen;
+        self.untold += u64::from(missed);
+        let left = wait.left.0.min(seen);
+        let woken = wait.woken.map(|woken| woken.0.clamp(left, seen));
+        // The switch that brought it back is hidden: it was off its CPU at most until now.
+        let inferred = states(&wait);
+        let states = match woken {
+            Some(_) => (inferred.0, State::Unknown),
+            None => (State::Unknown, State::Unknown),
+        };
+        let moments = (left, woken.unwrap_or(seen), seen);
+        self.off(tid, &wait, moments, states, inferred);
+        self.thread(tid, None).ran = seen;
+    }
+
+    /// The trace ends before `wait` of `tid` does.
+    pub(super) fn open_to_the_end(&mut self, tid: u32, wait: &Wait) {
+        let now = self.now;
+        let left = wait.left.0.min(now);
+        let woken = wait.woken.map_or(now, |woken| woken.0.clamp(left, now));
+        let off = states(wait);
+        self.off(tid, wait, (left, woken, now), off, off);
+    }
+
+    /// Learns which processes a recorder of the whole machine followed: it takes stacks of those alone.
+    fn follows(&mut self, event: &Event, wait: &Wait) {
+        if let (Some(pid), Some(_)) = (event.pid, &wait.user_stack) {
+            self.followed.insert(pid);
+        }
+    }
+
+    /// A counter of a process: the recorder reads those of the processes that it follows.
+    pub(super) fn counted(&mut self, name: &str, pid: Option<u32>) {
+        if let Some(pid) = pid
+            && name == "voluntary switches"
+            && self.has_whole_machine()
+        {
+            self.followed.insert(pid);
+        }
+    }
+
+    /// Whether the recorder kept the threads of the whole machine.
+    fn has_whole_machine(&self) -> bool {
+        let mut events = self.metadata.events.iter().flatten();
+        events.any(|event| event == "bpf:sched_switch")
+    }
+
+    /// A thread begins, ends, or becomes another program.
+    pub(super) fn lives(&mut self, event: &Event) {
+        match &event.kind {
+            Kind::Fork {
+                target_tid,
+                target_pid,
+                target_comm,
+            } => {
+                let parent = self.acts(event);
+                let traced = parent.is_some_and(|tid| self.threads[&tid].traced);
+                if let (Some(child), Some(parent)) = (target_pid, event.pid)
+                    && self.followed.contains(&parent)
+                {
+                    self.followed.insert(*child);
+                }
+                // An id that is given again: its former thread is gone, though its end was not seen.
+                self.end_thread(*target_tid);
+                let mut thread = Thread::new(self.now);
+                thread.traced = traced;
+                thread.pid = *target_pid;
+                thread.comm.clone_from(target_comm);
+                self.threads.insert(*target_tid, thread);
+            }
+            Kind::Exec { .. } => {
+                let tid = self.acts(event);
+                if let Some(tid) = tid.filter(|_| !self.has_whole_machine()) {
+                    self.thread(tid, None).traced = true;
+                }
+            }
+            Kind::Task(task) => {
+                let begins = matches!(task.moment, Moment::Begin | Moment::New);
+                if let (Some(tid), true) = (event.tid, begins) {
+                    self.thread(tid, event.comm.as_ref()).heard = true;
+                }
+            }
+            _ => {
+                let now = self.now;
+                if let Some(tid) = self.acts(event) {
+                    self.thread(tid, None).exits = Some(now);
+                    self.ending.push_back((now, tid));
+                }
+            }
+        }
+    }
+}
+
+/// Whether a thread sleeps in a call, though none was seen to begin: not all are recorded. Without a stack it is the
+/// interruptible sleep that says so; a fault's is not, but for userfaultfd.
+fn is_in_a_call(wait: &Wait) -> bool {
+    match &wait.stack {
+        Some(stack) => stack::in_call(&stack.frames),
+        None => wait.state == Some(wait::State::Sleeping),
+    }
+}
