@@ -525,6 +525,25 @@ impl Record {
         (bytes.first() == Some(&3)).then(|| (all.u32(8), all.u64(24)))
     }
 
+    /// Returns when a record was written without reading the rest of it, as [`Record::time`]; `None` of an unknown kind.
+    #[must_use]
+    pub fn time_of(bytes: &[u8]) -> Option<u64> {
+        let at = match bytes.first()? {
+            1 | 2 | 7 => 24,
+            3..=6 => 16,
+            8..=10 => 8,
+            _ => return None,
+        };
+        Some(Bytes(bytes).u64(at))
+    }
+
+    /// Reads a wait that has no stack of its own, as most of them; `None` of another record, and of bytes that are too few.
+    #[must_use]
+    pub fn plain_wait(bytes: &[u8]) -> Option<Wait> {
+        let plain = bytes.first() == Some(&1) && bytes.len() >= WAIT;
+        plain.then(|| wait(&Bytes(bytes)))
+    }
+
     /// Returns a process and the id of its cgroup in the unified hierarchy without reading the rest of a thread's record; of an exec
     /// the process alone; `None` of another record.
     #[must_use]
@@ -646,7 +665,9 @@ mod tests {
                 *first = kind;
             }
             if let Ok(record) = Record::parse(&bytes) {
-                let _ = record.time();
+                prop_assert_eq!(Record::time_of(&bytes), Some(record.time()));
+                let plain = Record::plain_wait(&bytes).map(|wait| Record::Wait(Box::new(wait)));
+                prop_assert!(plain.is_none_or(|plain| plain == record));
             }
         }
     }

@@ -96,6 +96,11 @@ impl<R: Read> Ring<R> {
         Ok(true)
     }
 
+    /// Returns the next record, of this length, which stays.
+    fn peek(&self, length: usize) -> &[u8] {
+        &self.bytes[self.at + LENGTH..][..length]
+    }
+
     /// Takes the next record, of this length.
     fn take(&mut self, length: usize) -> &[u8] {
         let begin = self.at + LENGTH;
@@ -116,9 +121,11 @@ pub(crate) struct Waits<R> {
     until: u64,
     /// Whether the files have more than was read.
     grown: bool,
-    heads: Heads<Record>,
+    /// Length of the next record of each ring.
+    heads: Heads<usize>,
     threads: Keyed<u32, Thread>,
-    syscalls: Keyed<u32, Text>,
+    /// By number.
+    syscalls: Vec<Option<Text>>,
     stacks: Stacks,
     chains: Chains,
     symbols: Symbols,
@@ -187,7 +194,7 @@ impl<R: Read> Waits<R> {
             until,
             grown: false,
             threads: Keyed::default(),
-            syscalls: syscalls.collect(),
+            syscalls: by_number(syscalls),
             stacks: Stacks::new(symbols.clone(), names),
             chains: Chains::default(),
             symbols,
@@ -321,12 +328,12 @@ impl<R: Read> Waits<R> {
                     return Ok(());
                 }
             };
-            match Record::parse(ring.take(length)) {
-                Ok(record) => {
-                    self.heads.push(number, record.time(), record);
-                    return Ok(());
-                }
-                Err(error) => self.damage.add(file(), error.to_string()),
+            if let Some(time) = Record::time_of(ring.peek(length)) {
+                self.heads.push(number, time, length);
+                return Ok(());
+            }
+            if let Err(error) = Record::parse(ring.take(length)) {
+                self.damage.add(file(), error.to_string());
             }
         }
         Ok(())
@@ -335,24 +342,8 @@ impl<R: Read> Waits<R> {
     fn record(&mut self, record: Record) {
         let (time, cpu, tid, kind) = match record {
             Record::Wait(wait) => {
-                let open = wait.flags & flag::OPEN != 0;
-                let thread = self.threads.entry(wait.tid).or_default();
-                // The same wait may have ended while the open ones were written down.
-                match open {
-                    true if thread.left.is_some_and(|left| left >= wait.left) => return,
-                    true => {}
-                    false => thread.left = Some(wait.left),
-                }
-                let (pid, priority) = (thread.pid, thread.priority);
-                let event = Event {
-                    time: Nanos(wait.ran),
-                    cpu: (!open).then_some(wait.cpu),
-                    pid,
-                    tid: (wait.tid != 0).then_some(wait.tid),
-                    comm: thread.comm.clone(),
-                    kind: Kind::Wait(Box::new(self.wait(&wait, pid, priority))),
-                };
-                return self.ready.push_back(event);
+                let event = self.wait_event(&wait);
+                return self.ready.extend(event);
             }
             Record::UserStack(stack) => return self.user_stack(&stack),
             Record::Span(span) => {
@@ -479,6 +470,27 @@ impl<R: Read> Waits<R> {
         self.put(time, cpu, tid, kind);
     }
 
+    /// The event of a wait; `None` of an open one that was told of as it ended.
+    fn wait_event(&mut self, wait: &stopgap_capture::Wait) -> Option<Event> {
+        let open = wait.flags & flag::OPEN != 0;
+        let thread = self.threads.entry(wait.tid).or_default();
+        // The same wait may have ended while the open ones were written down.
+        match open {
+            true if thread.left.is_some_and(|left| left >= wait.left) => return None,
+            true => {}
+            false => thread.left = Some(wait.left),
+        }
+        let (pid, priority) = (thread.pid, thread.priority);
+        Some(Event {
+            time: Nanos(wait.ran),
+            cpu: (!open).then_some(wait.cpu),
+            pid,
+            tid: (wait.tid != 0).then_some(wait.tid),
+            comm: thread.comm.clone(),
+            kind: Kind::Wait(Box::new(self.wait(wait, pid, priority))),
+        })
+    }
+
     fn put(&mut self, time: u64, cpu: Option<u32>, tid: u32, kind: Kind) {
         let thread = self.threads.get(&tid);
         self.ready.push_back(Event {
@@ -493,8 +505,8 @@ impl<R: Read> Waits<R> {
 
     /// The name of a call; numbers of the 32-bit interface are others.
     fn call_name(&self, number: u32, is_compat: bool) -> Option<Text> {
-        let known = (!is_compat).then(|| self.syscalls.get(&number));
-        known.flatten().cloned()
+        let known = (!is_compat).then(|| self.syscalls.get(number as usize));
+        known.flatten()?.clone()
     }
 
     fn comm(&self, tid: u32) -> Option<Text> {
@@ -519,14 +531,12 @@ impl<R: Read> Waits<R> {
             () if wait.call.is_some() => Within::Call,
             () => Within::User,
         };
-        // Numbers of the 32-bit interface are others.
-        let named = !has(flag::COMPAT);
         let call = wait
             .call
             .filter(|_| within == Within::Call)
             .map(|number| Call {
                 number,
-                name: named.then(|| self.syscalls.get(&number).cloned()).flatten(),
+                name: self.call_name(number, has(flag::COMPAT)),
                 arguments: wait.arguments.map(Some),
             });
         let waker = (wait.woken > 0).then(|| Waker {
@@ -538,7 +548,7 @@ impl<R: Read> Waits<R> {
             }),
             call: wait.waker_call.map(|number| Call {
                 number,
-                name: self.syscalls.get(&number).cloned(),
+                name: self.call_name(number, false),
                 arguments: [Some(wait.waker_argument), None, None],
             }),
         });
@@ -750,11 +760,27 @@ impl<R: Read> Source for Waits<R> {
             if self.heads.first_time().is_none_or(|time| time > self.until) {
                 return Ok(None);
             }
-            let Some((ring, record)) = self.heads.pop() else {
+            let Some((ring, length)) = self.heads.pop() else {
                 return Ok(None);
             };
-            self.record(record);
+            let bytes = self.rings[ring].take(length);
+            let event = match Record::plain_wait(bytes) {
+                Some(wait) => self.wait_event(&wait),
+                None => {
+                    match Record::parse(bytes) {
+                        Ok(record) => self.record(record),
+                        Err(error) => {
+                            let file = waits_of(u32::try_from(ring).unwrap_or(u32::MAX));
+                            self.damage.add(file, error.to_string());
+                        }
+                    }
+                    None
+                }
+            };
             self.advance(ring)?;
+            if event.is_some() {
+                return Ok(event);
+            }
         }
     }
 
@@ -767,6 +793,20 @@ impl<R: Read> Source for Waits<R> {
             files: self.chains.build_ids(),
         }
     }
+}
+
+/// Names in the order of their numbers; of numbers that no architecture has, none.
+fn by_number(names: impl Iterator<Item = (u32, Text)>) -> Vec<Option<Text>> {
+    const MOST: usize = 1 << 16;
+    let mut all = Vec::new();
+    for (number, name) in names {
+        let number = number as usize;
+        if number < MOST {
+            all.resize(all.len().max(number + 1), None);
+            all[number] = Some(name);
+        }
+    }
+    all
 }
 
 /// How compaction ended: `enum compact_result` (include/linux/compaction.h).
