@@ -9,16 +9,17 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `writer`, `batch` | row groups out, from events in columns |
+//! | `writer`, `batch`, `chunk` | row groups out, from events in columns, each encoded |
 //! | `reader` | row groups in, a few thousand rows at a time |
 //! | `footer` | the file's own description, checked |
 //! | `pages` | a column's pages, checked before anything is allocated for them |
 //! | `rows` | decoded rows of a column |
 //! | `compact` | as much of Thrift as these checks need |
 //!
-//! The `parquet` crate writes the file, and reads what was checked.
+//! The `parquet` crate writes the file around the columns, and reads what was checked.
 
 mod batch;
+mod chunk;
 mod compact;
 mod footer;
 mod pages;

@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use parquet::data_type::ByteArray;
 
 use crate::cell::{Put, Text, Value};
@@ -8,37 +10,92 @@ pub(super) struct Batch {
     columns: Vec<Cells>,
     rows: u32,
     text_bytes: usize,
-    texts: Texts,
-}
-
-/// Texts that came lately, as Parquet has them: most rows repeat names, calls and stacks of rows before, and to copy each is half
-/// of the time that writing takes.
-struct Texts(Vec<Option<(Text, ByteArray)>>);
-
-/// A power of two.
-const TEXTS: usize = 1024;
-
-impl Texts {
-    fn bytes(&mut self, text: &Text) -> ByteArray {
-        let slot = (text.as_ptr() as usize >> 4) & (TEXTS - 1);
-        if let Some((known, bytes)) = &self.0[slot]
-            && std::ptr::eq(&raw const **known, &raw const **text)
-        {
-            return bytes.clone();
-        }
-        let bytes = ByteArray::from(text.as_bytes().to_vec());
-        self.0[slot] = Some((Text::clone(text), bytes.clone()));
-        bytes
-    }
 }
 
 /// The cells of one column that are not null.
 pub(super) struct Cells {
     pub(super) rows: Vec<u32>,
-    pub(super) values: Values,
+    pub(super) held: Held,
 }
 
-/// As Parquet stores them.
+/// Values that wait to be written.
+pub(super) enum Held {
+    Int32(Vec<i32>),
+    Int64(Vec<i64>),
+    Bool(Vec<bool>),
+    Text(Texts),
+}
+
+/// Texts of a column. Most rows repeat names, calls and stacks of rows before, and share their memory: then a text's place is
+/// found by its address.
+#[derive(Default)]
+pub(super) struct Texts {
+    pub(super) dictionary: Vec<Text>,
+    /// For each cell, where in the dictionary its text is.
+    pub(super) places: Vec<u32>,
+    known: HashMap<Text, u32>,
+    /// What came lately, by its address.
+    recent: Vec<Option<(Text, u32)>>,
+    words: Vec<Option<(&'static str, u32)>>,
+}
+
+/// A power of two.
+const RECENT: usize = 256;
+const WORDS: usize = 32;
+
+impl Texts {
+    fn put(&mut self, text: &Text) {
+        if self.recent.is_empty() {
+            self.recent.resize(RECENT, None);
+        }
+        let slot = (text.as_ptr() as usize >> 4) & (RECENT - 1);
+        let place = match &self.recent[slot] {
+            Some((known, place)) if std::ptr::eq(&raw const **known, &raw const **text) => *place,
+            _ => {
+                let place = self.place(text);
+                self.recent[slot] = Some((Text::clone(text), place));
+                place
+            }
+        };
+        self.places.push(place);
+    }
+
+    fn put_word(&mut self, word: &'static str) {
+        if self.words.is_empty() {
+            self.words.resize(WORDS, None);
+        }
+        let slot = (word.as_ptr() as usize ^ word.len()) & (WORDS - 1);
+        let place = match self.words[slot] {
+            Some((known, place)) if std::ptr::eq(known, word) => place,
+            _ => {
+                let place = self.place(&Text::from(word));
+                self.words[slot] = Some((word, place));
+                place
+            }
+        };
+        self.places.push(place);
+    }
+
+    fn place(&mut self, text: &Text) -> u32 {
+        if let Some(&place) = self.known.get(text) {
+            return place;
+        }
+        let place = self.dictionary.len() as u32;
+        self.dictionary.push(Text::clone(text));
+        self.known.insert(Text::clone(text), place);
+        place
+    }
+
+    fn clear(&mut self) {
+        self.dictionary.clear();
+        self.places.clear();
+        self.known.clear();
+        self.recent.clear();
+        self.words.clear();
+    }
+}
+
+/// Values as a file's pages have them.
 pub(super) enum Values {
     Int32(Vec<i32>),
     Int64(Vec<i64>),
@@ -72,18 +129,17 @@ impl Batch {
     pub(super) fn new() -> Batch {
         let cells = |column: &Column| Cells {
             rows: Vec::new(),
-            values: match column.column_type() {
-                ColumnType::U32 | ColumnType::I32 => Values::Int32(Vec::new()),
-                ColumnType::U64 | ColumnType::I64 => Values::Int64(Vec::new()),
-                ColumnType::Bool => Values::Bool(Vec::new()),
-                ColumnType::Text => Values::Text(Vec::new()),
+            held: match column.column_type() {
+                ColumnType::U32 | ColumnType::I32 => Held::Int32(Vec::new()),
+                ColumnType::U64 | ColumnType::I64 => Held::Int64(Vec::new()),
+                ColumnType::Bool => Held::Bool(Vec::new()),
+                ColumnType::Text => Held::Text(Texts::default()),
             },
         };
         Batch {
             columns: Column::ALL.iter().map(cells).collect(),
             rows: 0,
             text_bytes: 0,
-            texts: Texts(vec![None; TEXTS]),
         }
     }
 
@@ -111,7 +167,12 @@ impl Batch {
         (self.rows, self.text_bytes) = (0, 0);
         for cells in &mut self.columns {
             cells.rows.clear();
-            cells.values.clear();
+            match &mut cells.held {
+                Held::Int32(values) => values.clear(),
+                Held::Int64(values) => values.clear(),
+                Held::Bool(values) => values.clear(),
+                Held::Text(texts) => texts.clear(),
+            }
         }
     }
 }
@@ -119,19 +180,17 @@ impl Batch {
 impl Put for Batch {
     fn put_cell(&mut self, column: Column, value: Value<'_>) {
         let cells = &mut self.columns[column as usize];
-        match (&mut cells.values, value) {
-            (Values::Int32(to), Value::Unsigned(number)) => to.push((number as u32).cast_signed()),
-            (Values::Int32(to), Value::Signed(number)) => to.push(number as i32),
-            (Values::Int64(to), Value::Unsigned(number)) => to.push(number.cast_signed()),
-            (Values::Int64(to), Value::Signed(number)) => to.push(number),
-            (Values::Bool(to), Value::Bool(value)) => to.push(value),
-            (Values::Text(to), Value::Text(text)) => {
+        match (&mut cells.held, value) {
+            (Held::Int32(to), Value::Unsigned(number)) => to.push((number as u32).cast_signed()),
+            (Held::Int32(to), Value::Signed(number)) => to.push(number as i32),
+            (Held::Int64(to), Value::Unsigned(number)) => to.push(number.cast_signed()),
+            (Held::Int64(to), Value::Signed(number)) => to.push(number),
+            (Held::Bool(to), Value::Bool(value)) => to.push(value),
+            (Held::Text(to), Value::Text(text)) => {
                 self.text_bytes += text.len();
-                to.push(self.texts.bytes(text));
+                to.put(text);
             }
-            (Values::Text(to), Value::Word(word)) => {
-                to.push(bytes::Bytes::from_static(word.as_bytes()).into());
-            }
+            (Held::Text(to), Value::Word(word)) => to.put_word(word),
             _ => unreachable!("a field of column {} is of another type", column.name()),
         }
         cells.rows.push(self.rows);

@@ -2,15 +2,14 @@ use std::io::Write;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
-use parquet::column::writer::ColumnWriterImpl;
-use parquet::data_type::{BoolType, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::{ColumnPath, Type, TypePtr};
+use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 
-use super::batch::{Batch, Values};
+use super::batch::Batch;
+use super::chunk::Encoder;
 use super::{KEY_SCHEMA, KEY_TRACE, reason};
 use crate::column::{Column, ColumnType};
 use crate::{Error, Event, Metadata, Place, SCHEMA};
@@ -28,7 +27,8 @@ const GROUP_TEXT: usize = 32 << 20;
 pub struct Writer<W: Write + Send> {
     out: SerializedFileWriter<W>,
     batch: Batch,
-    levels: Vec<i16>,
+    encoder: Encoder,
+    schema: SchemaDescriptor,
 }
 
 impl<W: Write + Send> Writer<W> {
@@ -37,12 +37,14 @@ impl<W: Write + Send> Writer<W> {
     /// # Errors
     /// Where writing fails; the operating system's reason.
     pub fn new(out: W) -> Result<Writer<W>, Error> {
-        let out =
-            SerializedFileWriter::new(out, schema()?, Arc::new(properties())).map_err(failed)?;
+        let schema = schema()?;
+        let out = SerializedFileWriter::new(out, Arc::clone(&schema), Arc::new(properties()));
+        let out = out.map_err(failed)?;
         Ok(Writer {
             out,
             batch: Batch::new(),
-            levels: Vec::new(),
+            encoder: Encoder::new(),
+            schema: SchemaDescriptor::new(schema),
         })
     }
 
@@ -81,42 +83,22 @@ impl<W: Write + Send> Writer<W> {
 
     fn flush(&mut self) -> Result<(), Error> {
         let mut group = self.out.next_row_group().map_err(failed)?;
-        for &column in Column::ALL {
-            let cells = self.batch.column(column);
-            let levels = if required(column) {
-                None
-            } else {
-                self.levels.clear();
-                self.levels.resize(self.batch.rows() as usize, 0);
-                for &row in &cells.rows {
-                    self.levels[row as usize] = 1;
-                }
-                Some(&self.levels[..])
-            };
-            let mut writer = group
-                .next_column()
-                .and_then(|writer| writer.ok_or(ParquetError::EOF("no more columns".into())))
+        for (index, &column) in Column::ALL.iter().enumerate() {
+            let chunk = self.encoder.chunk(
+                column,
+                required(column),
+                self.batch.column(column),
+                self.batch.rows(),
+                &self.schema.column(index),
+            );
+            chunk
+                .and_then(|chunk| group.append_column(&chunk.bytes, chunk.close))
                 .map_err(failed)?;
-            let written = match &cells.values {
-                Values::Int32(values) => all(writer.typed::<Int32Type>(), values, levels),
-                Values::Int64(values) => all(writer.typed::<Int64Type>(), values, levels),
-                Values::Bool(values) => all(writer.typed::<BoolType>(), values, levels),
-                Values::Text(values) => all(writer.typed::<ByteArrayType>(), values, levels),
-            };
-            written.and_then(|()| writer.close()).map_err(failed)?;
         }
         group.close().map_err(failed)?;
         self.batch.clear();
         Ok(())
     }
-}
-
-fn all<T: DataType>(
-    writer: &mut ColumnWriterImpl<'_, T>,
-    values: &[T::T],
-    levels: Option<&[i16]>,
-) -> Result<(), ParquetError> {
-    writer.write_batch(values, levels, None).map(|_| ())
 }
 
 /// The columns of which no cell is null.
@@ -157,26 +139,12 @@ fn schema() -> Result<TypePtr, Error> {
         .map_err(failed)
 }
 
-/// A dictionary where few values come again and again; statistics, so that a query for a time or
-/// a kind skips row groups.
 fn properties() -> WriterProperties {
-    let mut properties = WriterProperties::builder()
+    WriterProperties::builder()
         .set_created_by(concat!("stopgap ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::SNAPPY)
-        .set_dictionary_enabled(false)
-        .set_statistics_enabled(EnabledStatistics::Chunk)
-        .set_statistics_truncate_length(Some(64))
-        .set_offset_index_disabled(true);
-    for &column in Column::ALL {
-        let few = match column.column_type() {
-            ColumnType::Text => true,
-            ColumnType::U32 | ColumnType::I32 => column != Column::Id,
-            ColumnType::U64 | ColumnType::I64 | ColumnType::Bool => false,
-        };
-        let path = ColumnPath::new(vec![column.name().to_owned()]);
-        properties = properties.set_column_dictionary_enabled(path, few);
-    }
-    properties.build()
+        .set_offset_index_disabled(true)
+        .build()
 }
 
 fn failed(error: ParquetError) -> Error {
