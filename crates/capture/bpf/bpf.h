@@ -20,7 +20,7 @@ typedef _Bool bool;
 #define of_type(name, what) typeof(what) *name
 #define MAP(name, map_type) struct name##_map { number(type, map_type);
 enum { HASH = 1, ARRAY = 2, PERCPU_ARRAY = 6, LRU_HASH = 9, ARRAY_OF_MAPS = 12, RINGBUF = 27, TASK_STORAGE = 29 };
-enum { NO_PREALLOC = 1, USER_STACK = 256, NO_WAKEUP = 1, CREATE = 1 };
+enum { NO_PREALLOC = 1, USER_STACK = 256, NO_WAKEUP = 1, FORCE_WAKEUP = 2, CREATE = 1 };
 
 struct task_struct;
 struct seq_file;

@@ -319,6 +319,10 @@ struct kernel_site {
 	s32 call;
 	u32 depth;
 };
+// The one ring that wakes the reader: it has the processes whose mappings are wanted while they live. By process: the last time.
+enum { RING_AGAIN_NS = 1000000 };
+MAP(bell, RINGBUF) number(max_entries, 65536); } bell SEC(".maps");
+MAP(rung, LRU_HASH) number(max_entries, 4096); of_type(key, u32); of_type(value, u64); } rung SEC(".maps");
 MAP(user_sites, LRU_HASH) number(max_entries, 16384); of_type(key, struct user_site); of_type(value, u8); } user_sites SEC(".maps");
 MAP(kernel_sites, LRU_HASH) number(max_entries, 16384); of_type(key, struct kernel_site); of_type(value, u8); } kernel_sites SEC(".maps");
 // By request.
@@ -461,6 +465,19 @@ INLINE u16 context_of(struct task_struct *me)
 	return CONTEXT_KNOWN | (count & 0xff0000 ? CONTEXT_INTERRUPT : count & 0x100 ? CONTEXT_SOFTIRQ : 0);
 }
 
+INLINE void ring_bell(u32 tgid, u64 now)
+{
+	u64 *last = map_lookup(&rung, &tgid);
+	if (last && now - *last < RING_AGAIN_NS)
+		return;
+	map_update(&rung, &tgid, &now, 0);
+	u64 *space = ring_reserve(&bell, sizeof *space, 0);
+	if (space) {
+		*space = tgid;
+		ring_submit(space, FORCE_WAKEUP);
+	}
+}
+
 // The stack of a site in the program, the first time: frames by frame pointers, and the stack itself to be unwound later.
 INLINE void keep_user_stack(void *ctx, struct task_struct *task, struct thread *thread, struct place *at, u64 now)
 {
@@ -503,6 +520,7 @@ INLINE void keep_user_stack(void *ctx, struct task_struct *task, struct thread *
 	}
 	user->pad2 = 0;
 	ring_submit(user, NO_WAKEUP);
+	ring_bell(task->tgid, now);
 }
 
 INLINE void leaves(void *ctx, struct task_struct *task, struct task_struct *next, bool preempted, u32 state, u64 now)

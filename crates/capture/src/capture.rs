@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, Iter};
@@ -103,6 +104,8 @@ pub struct Capture {
     events: Vec<&'static str>,
     /// Records of threads that were found; they come first at the next reading.
     found: VecDeque<Vec<u8>>,
+    /// Wakes who waits for [`Capture::bell`].
+    bell: RingBuf<MapData>,
     /// By CPU.
     taken: Vec<Taken>,
 }
@@ -162,6 +165,8 @@ impl Capture {
                 .insert(name_of_thread(name), 1, 0)
                 .map_err(|error| unsupported("a name of threads", &error))?;
         }
+        let bell = ebpf.take_map("bell").ok_or_else(lacks_map)?;
+        let bell = RingBuf::try_from(bell).map_err(|_| lacks_map())?;
         for (program, event) in ALWAYS {
             attach(&mut ebpf, program, event, &kernel)
                 .map_err(|why| refused(&format!("the program at {event}"), &why))?;
@@ -192,6 +197,7 @@ impl Capture {
             lacks,
             events,
             found: VecDeque::new(),
+            bell,
             taken: vec![Taken::default(); cpus],
         })
     }
@@ -218,10 +224,18 @@ impl Capture {
         Ok(count)
     }
 
+    /// Returns a descriptor that is readable from when a process's stack came for the first time until the next [`Capture::read`]:
+    /// who wants the mappings of short-lived processes reads then. A process rings again after 1 ms if stacks of more places come.
+    #[must_use]
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
     /// Gives `each` the records that have come, each with the number of its sequence; those of a sequence are in order. The first
     /// half of the numbers below [`Capture::rings`] are of what CPUs write beside waits, the second of their waits, and that
     /// number itself is of threads that [`Capture::follow`] found. Takes what is there and does not wait; call it at least every 20 ms.
     pub fn read(&mut self, mut each: impl FnMut(usize, &[u8])) {
+        while self.bell.next().is_some() {}
         let open = self.open_batches();
         let count = self.rings.len();
         for record in self.found.drain(..) {
@@ -378,9 +392,14 @@ fn unsupported(what: &str, error: &dyn std::error::Error) -> Error {
 }
 
 fn refused(what: &str, why: &str) -> Error {
-    let advice = match why.contains("Operation not permitted") {
-        true => "; it needs CAP_BPF and CAP_PERFMON, or root",
-        false => "",
+    let advice = match () {
+        () if why.contains("Operation not permitted") => {
+            "; it needs CAP_BPF and CAP_PERFMON, or root, and in a container a seccomp profile that allows bpf(2)"
+        }
+        () if why.contains("Function not implemented") => {
+            "; the kernel, or a container's seccomp profile, has no bpf(2)"
+        }
+        () => "",
     };
     Error::Unsupported(format!("{what}: {why}{advice}"))
 }

@@ -253,18 +253,17 @@ impl<'s> Recording<'s> {
     /// A full disk among them: what was recorded before is in the folder.
     pub fn pump(&mut self, watched: Option<&Watched>, longest: Nanos) -> Result<()> {
         self.counters.step()?;
-        // A ring of BPF wakes nobody.
+        // Rings of BPF wake nobody but for the mappings of a process that may end soon.
         let longest = if self.waits.is_some() {
             longest.min(READ)
         } else {
             longest
         };
-        match &mut self.perf {
-            Some(perf) => perf.pump(watched, longest)?,
-            None => match watched {
-                Some(watched) => drop(watched.ends_within(longest)),
-                None => self.system.sleep_until(self.system.now() + longest),
-            },
+        match (&mut self.perf, &self.waits, watched) {
+            (Some(perf), ..) => perf.pump(watched, longest)?,
+            (None, Some(waits), Some(watched)) => watched.ends_or_readable(waits.bell(), longest),
+            (None, None, Some(watched)) => drop(watched.ends_within(longest)),
+            (None, _, None) => self.system.sleep_until(self.system.now() + longest),
         }
         let now = self.system.now();
         if let Some(waits) = &mut self.waits {

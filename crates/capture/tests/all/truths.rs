@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stopgap_capture::{Record, TaskEvent, flag};
+use stopgap_capture::{Capture, Follow, Level, Options, Record, TaskEvent, Wait, flag};
 use stopgap_testing::{Skip, skip};
 
 use super::live::{captured, own_tid, waits_of};
@@ -138,6 +138,91 @@ fn a_stop_says_how_long_and_a_signal_by_whom() {
         |record| matches!(record, Record::Task(task) if task.tid == target && task.event == TaskEvent::Exited),
     );
     assert!(ended, "its end");
+}
+
+/// Set in a copy of this test that is refused.
+const REFUSED: &str = "STOPGAP_TEST_IS_REFUSED";
+
+#[test]
+fn a_refusal_is_one_line_that_says_what_helps() {
+    if std::env::var_os(REFUSED).is_some() {
+        match Capture::start(&Options::default()) {
+            Ok(_) => println!("refused: no"),
+            Err(error) => println!("refused: {error}"),
+        }
+        return;
+    }
+    if captured(|| ()).is_none() {
+        return;
+    }
+    let test = "truths::a_refusal_is_one_line_that_says_what_helps";
+    let refused = |script: &str| {
+        let mut shell = Command::new("sh");
+        let shell = shell
+            .args(["-c", script])
+            .arg(std::env::current_exe().unwrap());
+        let shell = shell
+            .args(["--exact", test, "--nocapture"])
+            .env(REFUSED, "1");
+        let output = shell.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let from = text
+            .split_once("refused: ")
+            .map(|(_, line)| line.to_owned());
+        from.unwrap_or_else(|| panic!("{script}: {output:?}"))
+    };
+    // `setpriv` keeps the user: the test's program may lie in a folder of root alone.
+    let by_rights = refused(
+        "exec setpriv --bounding-set -all --inh-caps -all --securebits +noroot,+noroot_locked \"$0\" \"$@\"",
+    );
+    let first = by_rights.lines().next().unwrap();
+    assert!(
+        first.contains("Operation not permitted") && first.contains("CAP_BPF"),
+        "{by_rights}"
+    );
+    let without_btf = refused(
+        "exec unshare -m sh -c 'mount --bind /dev/null /sys/kernel/btf/vmlinux && exec \"$0\" \"$@\"' \"$0\" \"$@\"",
+    );
+    let first = without_btf.lines().next().unwrap();
+    assert!(
+        first.contains("BTF") && first.contains("/sys/kernel/btf/vmlinux"),
+        "{without_btf}"
+    );
+}
+
+#[test]
+fn two_captures_at_once_see_the_same() {
+    let mut other = None;
+    let came = captured(|| {
+        let mut second = Capture::start(&Options::default()).unwrap();
+        let us = Follow {
+            process: Some(std::process::id()),
+            ..Follow::all(Level::Whole)
+        };
+        second.follow(&us).unwrap();
+        let sleeps = thread::spawn(|| {
+            for _ in 0..50 {
+                thread::sleep(Duration::from_micros(100));
+            }
+            own_tid()
+        });
+        let tid = sleeps.join().unwrap();
+        let mut records = Vec::new();
+        let lost = second.stop(|_, bytes| records.push(Record::parse(bytes).unwrap()));
+        assert_eq!(lost.unwrap(), 0);
+        other = Some(records);
+        tid
+    });
+    let (Some((tid, records)), Some(mut other)) = (came, other) else {
+        return;
+    };
+    other.sort_by_key(Record::time);
+    // Each has a clock reading of its own.
+    let what = |wait: &&Wait| (wait.state, wait.call, wait.waker, wait.next);
+    let of_one: Vec<_> = waits_of(&records, tid).iter().map(what).collect();
+    let of_other: Vec<_> = waits_of(&other, tid).iter().map(what).collect();
+    assert!(of_one.len() >= 50);
+    assert_eq!(of_one, of_other);
 }
 
 /// Memory that a device may read and write directly.

@@ -68,6 +68,12 @@ impl Watched {
         let end = [(self.end.as_fd(), PollFlags::IN)];
         super::wait_for(end.into_iter(), longest)[0]
     }
+
+    /// Sleeps until it has ended, `other` is readable, `longest` at most, or a signal came.
+    pub fn ends_or_readable(&self, other: BorrowedFd<'_>, longest: Nanos) {
+        let both = [(self.end.as_fd(), PollFlags::IN), (other, PollFlags::IN)];
+        super::wait_for(both.into_iter(), longest);
+    }
 }
 
 /// Under what conditions a command is started, beside those of every one.

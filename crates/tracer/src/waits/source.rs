@@ -343,6 +343,7 @@ impl<R: Read> Waits<R> {
         let (time, cpu, tid, kind) = match record {
             Record::Wait(wait) => {
                 let event = self.wait_event(&wait);
+                self.ready.extend(event.as_ref().and_then(span_of_page));
                 return self.ready.extend(event);
             }
             Record::UserStack(stack) => return self.user_stack(&stack),
@@ -856,6 +857,41 @@ fn operation(flags: u32) -> String {
     )
 }
 
+/// Returns the span of a wait for a page.
+fn span_of_page(event: &Event) -> Option<Event> {
+    let Kind::Wait(wait) = &event.kind else {
+        return None;
+    };
+    let what = wait_for_page(&wait.stack.as_ref()?.frames)?;
+    let span = Span {
+        open: wait.ran.is_none(),
+        ..Span::new(what, wait.left)
+    };
+    Some(Event {
+        kind: Kind::Span(Box::new(span)),
+        ..event.clone()
+    })
+}
+
+/// Returns what a thread with this kernel stack waits for, if it is a page. No event of the kernel says when such a wait ends, and
+/// of page locks none says that one begins.
+fn wait_for_page(frames: &str) -> Option<Activity> {
+    let names = frames
+        .split(';')
+        .map(|frame| frame.trim_end_matches("_[k]"));
+    let is = |known: &[&str]| names.clone().any(|name| known.contains(&name));
+    // Outside of the functions by which every page is waited for.
+    if is(&["folio_wait_writeback", "folio_wait_writeback_killable"]) {
+        return Some(Activity::Writeback);
+    }
+    is(&[
+        "folio_wait_bit_common",
+        "__folio_lock",
+        "__folio_lock_or_retry",
+    ])
+    .then_some(Activity::PageLock)
+}
+
 /// The bits of `task_struct.__state` (include/linux/sched.h).
 fn state(bits: u32) -> State {
     const NOLOAD: u32 = 0x400;
@@ -868,5 +904,21 @@ fn state(bits: u32) -> State {
         _ if bits & NOLOAD != 0 && bits & 2 != 0 => State::Idle,
         _ if bits & 1 != 0 => State::Sleeping,
         _ => State::Blocked,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_for_a_page_is_known_by_its_stack() {
+        let cold = "vfs_read_[k];filemap_get_pages_[k];folio_wait_bit_common_[k]";
+        let synced = "vfs_fsync_range_[k];folio_wait_writeback_[k];folio_wait_bit_common_[k]";
+        assert_eq!(wait_for_page(cold), Some(Activity::PageLock));
+        assert_eq!(wait_for_page(synced), Some(Activity::Writeback));
+        for other in ["", "fsync;jbd2_log_wait_commit", "my_folio_wait_writeback2"] {
+            assert_eq!(wait_for_page(other), None, "{other}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -122,6 +123,12 @@ impl WaitSpool {
         };
         self.capture.follow(&follow).map_err(unsupported)?;
         Ok(())
+    }
+
+    /// Returns a descriptor that is readable when [`WaitSpool::drain`] should not wait for its turn, see [`Capture::bell`].
+    #[must_use]
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.capture.bell()
     }
 
     /// Moves what has come into the files, and reads the mappings of processes whose stacks are among it.

@@ -9,7 +9,7 @@ use stopgap_events::wait::{State, Wait, Within};
 use stopgap_kernel::Linux;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::linux::{Ended, Held};
-use stopgap_trace::{Event, Kind, Metadata, Moment, TaskCounts};
+use stopgap_trace::{Activity, Event, Kind, Metadata, Moment, TaskCounts};
 use stopgap_tracer::recording::{By, Recording};
 use stopgap_tracer::spool::{End, Spool};
 use stopgap_tracer::symbols::Symbols;
@@ -230,6 +230,71 @@ fn sleeps(events: &[Event], ours: &[u32]) {
         let waker = wait.waker.as_ref().and_then(|waker| waker.context);
         assert_eq!(waker, Some(stopgap_events::wait::Context::Interrupt));
     }
+}
+
+#[test]
+fn waits_for_pages_that_are_written_are_spans() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("written-back");
+    let out = format!("of={}", file.display());
+    let dd = [
+        "dd",
+        "if=/dev/zero",
+        &out,
+        "bs=1M",
+        "count=32",
+        "conv=fsync",
+    ];
+    let recorded = spool_of(folder.path(), &dd);
+    let _ = fs::remove_file(&file); // it is not there where nothing was recorded
+    let Some((spool, ..)) = recorded else { return };
+    let kallsyms = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    let mut trace = spool.trace(&Symbols::parse(&kallsyms)).unwrap();
+    let (mut spans, mut waits) = (Vec::new(), Vec::new());
+    while let Some(event) = trace.next_event().unwrap() {
+        match event.kind {
+            Kind::Span(span) if span.what == Activity::Writeback => {
+                spans.push((event.tid, span.begin, event.time));
+            }
+            Kind::Wait(wait) if wait.state == Some(State::Blocked) => {
+                waits.push((event.tid, wait.left, event.time));
+            }
+            _ => {}
+        }
+    }
+    if spans.is_empty() {
+        return skip(&Skip::machine("a file system that does not wait for pages"));
+    }
+    assert!(spans.iter().all(|span| waits.contains(span)), "{spans:?}");
+    spool.remove().unwrap();
+}
+
+/// The mappings of a process that lives for some milliseconds are read while it does.
+#[test]
+fn stacks_of_short_lived_processes_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "i=0; while [ $i -lt 20 ]; do sleep 0.003; i=$((i+1)); done";
+    let Some((spool, ..)) = spool_of(folder.path(), &["sh", "-c", script]) else {
+        return;
+    };
+    let (events, _) = events_of(&spool);
+    let mut named: BTreeMap<Option<u32>, bool> = BTreeMap::new();
+    for event in &events {
+        let Kind::Wait(wait) = &event.kind else {
+            continue;
+        };
+        let call = wait.call.as_ref().and_then(|call| call.name.as_deref());
+        if event.comm.as_deref() == Some("sleep") && call == Some("clock_nanosleep") {
+            let stack = wait.user_stack.as_ref();
+            let is_named = stack.is_some_and(|stack| stack.frames.ends_with("nanosleep"));
+            *named.entry(event.tid).or_default() |= is_named;
+        }
+    }
+    let count = named.values().filter(|&&is_named| is_named).count();
+    assert!(named.len() >= 15, "{named:?}");
+    // The machine may be busy, and the reader come too late.
+    assert!(count * 4 >= named.len() * 3, "{count} of {}", named.len());
+    spool.remove().unwrap();
 }
 
 /// A program without frame pointers, in a library without them, is followed down to its start.
