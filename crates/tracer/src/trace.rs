@@ -1,7 +1,8 @@
 //! The events of all that was captured as one trace, in the order of time.
 //!
 //! What captures makes a [`Source`] of its own bytes: pages of the ring buffers ([`Pages`]), records
-//! of perf ([`crate::perf::Records`]). Each is in order by itself; here they are merged.
+//! of perf ([`crate::perf::Records`]). Each is in order by itself; here they are merged, and switches, wake-ups and the two
+//! ends of spans become waits and spans ([`Waits`]), which the records of BPF are already.
 
 mod balance;
 mod pages;
@@ -11,7 +12,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::io::Write;
 
 use stopgap_events::machine::Missing;
-use stopgap_trace::{Event, Loss, MappedFile, Metadata, file};
+use stopgap_events::units::Nanos;
+use stopgap_trace::{Event, Loss, MappedFile, Metadata, Waits, file};
 
 use crate::description::Description;
 use crate::error::Result;
@@ -90,8 +92,11 @@ impl<T> Heads<T> {
 pub struct Trace {
     sources: Vec<Box<dyn Source>>,
     heads: Heads<Event>,
-    /// The mappings before the first event.
-    layout: VecDeque<Event>,
+    /// The mappings before the first event; then the events that are made and were not given yet.
+    ready: VecDeque<Event>,
+    /// `None`: all events were given, and the open waits and spans with them.
+    waits: Option<Waits>,
+    last: Nanos,
     metadata: Metadata,
     end: Option<End>,
     /// Where perf alone tells of switches.
@@ -142,7 +147,9 @@ impl Trace {
     ) -> Result<Trace> {
         let mut trace = Trace {
             heads: Heads::new(sources.len()),
-            layout: VecDeque::new(),
+            ready: VecDeque::new(),
+            waits: Some(Waits::default()),
+            last: Nanos(0),
             sources,
             metadata,
             end,
@@ -159,7 +166,9 @@ impl Trace {
     pub(crate) fn growing(metadata: Metadata, sources: Vec<Box<dyn Source>>) -> Trace {
         Trace {
             heads: Heads::new(sources.len()),
-            layout: VecDeque::new(),
+            ready: VecDeque::new(),
+            waits: Some(Waits::default()),
+            last: Nanos(0),
             sources,
             metadata,
             end: None,
@@ -192,7 +201,7 @@ impl Trace {
     #[must_use]
     pub fn led_by(mut self, description: &Description) -> Trace {
         let (layout, missing) = layout::events(description, self.heads.first_time());
-        self.layout = layout.into();
+        self.ready = layout.into();
         self.metadata.missing.extend(missing);
         self
     }
@@ -209,20 +218,36 @@ impl Trace {
     /// # Errors
     /// Where reading fails; the system's reason.
     pub fn next_event(&mut self) -> Result<Option<Event>> {
-        if let Some(event) = self.layout.pop_front() {
-            return Ok(Some(event));
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            let Some(waits) = &mut self.waits else {
+                return Ok(None);
+            };
+            if self
+                .heads
+                .first_time()
+                .is_some_and(|time| time > self.until)
+            {
+                return Ok(None);
+            }
+            let Some((index, event)) = self.heads.pop() else {
+                if self.until < u64::MAX {
+                    return Ok(None);
+                }
+                if let Some(waits) = self.waits.take() {
+                    waits.finish(self.last, &mut self.ready);
+                }
+                continue;
+            };
+            if let Some(balance) = &mut self.balance {
+                balance.event(&event);
+            }
+            self.last = self.last.max(event.time);
+            waits.event(event, &mut self.ready);
+            self.advance(index)?;
         }
-        if self.heads.first_time().is_none_or(|time| time > self.until) {
-            return Ok(None);
-        }
-        let Some((index, event)) = self.heads.pop() else {
-            return Ok(None);
-        };
-        if let Some(balance) = &mut self.balance {
-            balance.event(&event);
-        }
-        self.advance(index)?;
-        Ok(Some(event))
     }
 
     fn advance(&mut self, index: usize) -> Result<()> {

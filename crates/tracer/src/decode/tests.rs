@@ -1,12 +1,17 @@
 //! The fixture: what a kernel 6.18 wrote while `sh -c '/bin/true; echo hi | cat >/dev/null'` ran,
 //! and what the same kernel printed of it.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::spool::Spool;
-use crate::trace::{Pages, Trace};
-use stopgap_trace::Metadata;
+use crate::spool::{Spool, pages_of};
+use crate::trace::{Pages, Source as _};
+use stopgap_events::wait::Wait;
+
+/// Kinds that do not come out of a trace.
+const MADE_INTO_OTHERS: [&str; 4] = ["lock-begin", "switch", "waking", "new"];
 
 /// As counted in the kernel's own text; only the decoder uses `task_newtask`.
 const COUNTS: [(&str, usize); 11] = [
@@ -31,17 +36,59 @@ fn description() -> Description {
     Spool::open(&fixtures()).unwrap().description().clone()
 }
 
-fn events_of(mut trace: Trace) -> (Vec<Event>, Vec<Missing>) {
+fn page_layout() -> crate::page::PageLayout {
+    crate::page::PageLayout::parse("header_page", &description().header_page).unwrap()
+}
+
+/// The events of the fixture's pages, as the kernel told them.
+fn events_of(symbols: Symbols) -> (Vec<Event>, Vec<Missing>) {
+    let description = description();
+    let file = |cpu: u32| File::open(fixtures().join(pages_of(cpu))).unwrap();
+    let sources = description.cpus.iter().map(|&cpu| (cpu, file(cpu)));
+    let pages = Pages::new(&description, page_layout(), symbols, sources.collect());
+    read(pages.unwrap())
+}
+
+fn read(mut pages: Pages<impl Read>) -> (Vec<Event>, Vec<Missing>) {
     let mut events = Vec::new();
-    while let Some(event) = trace.next_event().unwrap() {
+    while let Some(event) = pages.next_event().unwrap() {
         events.push(event);
     }
-    (events, trace.metadata().missing)
+    (events, pages.report().missing)
 }
 
 fn events() -> Vec<Event> {
+    events_of(Symbols::default()).0
+}
+
+/// The trace has waits in place of switches and wake-ups, and spans in place of their ends.
+#[test]
+fn a_trace_has_waits_and_spans() {
     let spool = Spool::open(&fixtures()).unwrap();
-    events_of(spool.trace(&Symbols::default()).unwrap()).0
+    let mut trace = spool.trace(&Symbols::default()).unwrap();
+    let mut counts = std::collections::BTreeMap::new();
+    let mut waits = Vec::new();
+    while let Some(event) = trace.next_event().unwrap() {
+        *counts.entry(event.kind.word()).or_insert(0) += 1;
+        if let Kind::Wait(wait) = event.kind {
+            waits.push((event.tid.unwrap(), *wait));
+        }
+    }
+    let kept = COUNTS
+        .iter()
+        .filter(|(word, _)| !MADE_INTO_OTHERS.contains(word));
+    let mut expected: std::collections::BTreeMap<&str, usize> = kept.copied().collect();
+    expected.extend([("wait", waits.len()), ("span", counts["span"])]);
+    assert_eq!(counts, expected);
+    // A wait begins where a thread that is not idle leaves its CPU, or is new.
+    let begins = |event: &&Event| match event.kind {
+        Kind::Switch { .. } => event.tid != Some(0),
+        Kind::New { .. } => true,
+        _ => false,
+    };
+    let known = |wait: &&(u32, Wait)| !wait.1.began_before;
+    let begun = events().iter().filter(begins).count();
+    assert_eq!(waits.iter().filter(known).count(), begun, "{waits:#?}");
 }
 
 #[test]
@@ -203,8 +250,7 @@ fn a_compaction_is_of_the_allocation_that_asked_for_it() {
 #[test]
 fn stacks_have_names_and_begin_at_the_scheduler() {
     let stack = |symbols: Symbols| {
-        let spool = Spool::open(&fixtures()).unwrap();
-        let (events, missing) = events_of(spool.trace(&symbols).unwrap());
+        let (events, missing) = events_of(symbols);
         let stack = events.iter().find_map(|event| match &event.kind {
             Kind::Switch { stack, .. } => stack.clone(),
             _ => None,
@@ -313,15 +359,12 @@ fn a_field_that_moved_is_followed() {
 #[test]
 fn damage_is_told_and_passed_over() {
     let description = description();
-    let layout =
-        || crate::page::PageLayout::parse("header_page", &description.header_page).unwrap();
     let mut bytes = std::fs::read(fixtures().join("cpu1.raw")).unwrap();
     bytes[4096 + 8..4096 + 12].copy_from_slice(&0x000f_ffff_u32.to_le_bytes());
     bytes.truncate(bytes.len() - 4096 - 5000);
     let sources = vec![(1, std::io::Cursor::new(bytes))];
-    let pages = Pages::new(&description, layout(), Symbols::default(), sources).unwrap();
-    let trace = Trace::new(Metadata::default(), None, vec![Box::new(pages)]).unwrap();
-    let (events, missing) = events_of(trace);
+    let pages = Pages::new(&description, page_layout(), Symbols::default(), sources);
+    let (events, missing) = read(pages.unwrap());
     assert!(events.len() > 400, "{}", events.len());
     let said = format!("{missing:?}");
     assert!(

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::wait::{State, Wait, Within};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::files::Files;
 use stopgap_kernel::journal::Journal;
@@ -105,10 +106,12 @@ fn family(events: &[Event], pid: u32) -> Vec<u32> {
 fn switch_outs(recorded: &Recorded) -> u64 {
     let family = family(&recorded.events, recorded.pid);
     let outs = recorded.events.iter().filter(|event| {
-        // Nobody counts the last one, of a dead thread.
-        let dead =
-            |state: &Option<stopgap_trace::Text>| matches!(state.as_deref(), Some("X" | "Z"));
-        matches!(&event.kind, Kind::Switch { state, .. } if !dead(state))
+        // Nobody counts the last one, of a dead thread; what is new has not left a CPU yet.
+        let left = |wait: &Wait| {
+            let is_new = wait.within == Some(Within::New);
+            !wait.began_before && !is_new && wait.state != Some(State::Dead)
+        };
+        matches!(&event.kind, Kind::Wait(wait) if left(wait))
             && event.tid.is_some_and(|tid| family.contains(&tid))
     });
     outs.count() as u64
@@ -135,7 +138,23 @@ fn a_short_command_is_recorded_from_its_exec_to_its_end() {
     // sh, true, true and cat: each runs, and all but the first are forked.
     assert!(counts["exec"] >= 4, "{counts:?}");
     assert!(counts["exit"] >= 4 && counts["fork"] >= 3, "{counts:?}");
-    for word in ["syscall-enter", "syscall-exit", "unmapped-area", "switch"] {
+    for word in [
+        "switch",
+        "waking",
+        "new",
+        "lock-begin",
+        "lock-end",
+        "block-issue",
+    ] {
+        assert!(!counts.contains_key(word), "{word} is made into others");
+    }
+    for word in [
+        "syscall-enter",
+        "syscall-exit",
+        "unmapped-area",
+        "wait",
+        "span",
+    ] {
         assert!(counts[word] > 0, "{word}");
     }
     // Every one of its threads has a process and a name.
@@ -149,27 +168,25 @@ fn a_short_command_is_recorded_from_its_exec_to_its_end() {
     // one where nobody else wants the CPU.
     let (mut deep, mut light) = (0, 0);
     for event in &recorded.events {
-        let Kind::Switch {
-            state: Some(state),
-            next_tid,
-            stack,
-            ..
-        } = &event.kind
-        else {
+        let Kind::Wait(wait) = &event.kind else {
             continue;
         };
-        let waits = match &**state {
-            "D" => true,
-            "S" => *next_tid == Some(0),
+        if wait.began_before || wait.within == Some(Within::New) {
+            continue;
+        }
+        let (state, stack) = (wait.state, &wait.stack);
+        let waits = match state {
+            Some(State::Blocked) => true,
+            Some(State::Sleeping) => wait.next.as_ref().is_some_and(|next| next.tid == 0),
             _ => false,
         };
         assert_eq!(stack.is_some(), waits, "{event:?}");
         if let Some(stack) = stack {
-            let last = stack.frames().next_back();
+            let last = stack.frames.rsplit(';').next();
             assert_eq!(last, Some("__schedule_[k]"), "{stack:?}");
         }
-        deep += u64::from(&**state == "D");
-        light += u64::from(&**state == "S");
+        deep += u64::from(state == Some(State::Blocked));
+        light += u64::from(state == Some(State::Sleeping));
     }
     println!("{deep} uninterruptible waits, {light} others");
     assert!(deep + light > 0, "sh waits for its children");

@@ -22,7 +22,7 @@ use stopgap_tracer::events::EventSet;
 use stopgap_tracer::perf::{ElfNames, Records, records_of};
 use stopgap_tracer::spool::End;
 use stopgap_tracer::symbols::Symbols;
-use stopgap_tracer::trace::Trace;
+use stopgap_tracer::trace::{Source as _, Trace};
 
 use crate::{alone, or_skip};
 
@@ -43,7 +43,7 @@ fn events_of(mut trace: Trace) -> (Vec<Event>, Metadata) {
 }
 
 /// Records `words` with perf only.
-fn record(words: &[&str], wanted: Wanted) -> Option<(Vec<Event>, Metadata, u32, Ended)> {
+fn record(words: &[&str], wanted: Wanted) -> Option<(Vec<Event>, u32, Ended)> {
     let folder = tempfile::tempdir().unwrap();
     let opened = Folder::open(folder.path()).unwrap();
     let mut spool = or_skip(PerfSpool::open(&Linux, &opened, wanted))?;
@@ -73,10 +73,12 @@ fn record(words: &[&str], wanted: Wanted) -> Option<(Vec<Event>, Metadata, u32, 
         sources.push((cpu, Box::new(BufReader::new(file)) as Box<dyn Read>));
     }
     let names = Box::new(ElfNames::new(None));
-    let records = Records::new(&description, &[], symbols(), names, sources).unwrap();
-    let trace = Trace::new(Metadata::default(), None, vec![Box::new(records)]).unwrap();
-    let (events, metadata) = events_of(trace);
-    Some((events, metadata, pid, ended))
+    let mut records = Records::new(&description, &[], symbols(), names, sources).unwrap();
+    let mut events = Vec::new();
+    while let Some(event) = records.next_event().unwrap() {
+        events.push(event);
+    }
+    Some((events, pid, ended))
 }
 
 fn counts(events: &[Event]) -> BTreeMap<&'static str, u64> {
@@ -106,7 +108,7 @@ fn switches_are_those_that_the_kernel_counts() {
         switches: true,
         samples: None,
     };
-    let Some((events, _, _, ended)) = record(&["sh", "-c", &script], wanted) else {
+    let Some((events, _, ended)) = record(&["sh", "-c", &script], wanted) else {
         return;
     };
     let (mut outs, mut involuntary, mut ins) = (0, 0, 0);
@@ -146,7 +148,7 @@ fn lives_and_names_are_told() {
         switches: true,
         samples: Some(Nanos::micros(200)),
     };
-    let Some((events, _, pid, _)) = record(&["sh", "-c", &script], wanted) else {
+    let Some((events, pid, _)) = record(&["sh", "-c", &script], wanted) else {
         return;
     };
     let counts = counts(&events);
