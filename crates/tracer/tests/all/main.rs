@@ -10,6 +10,7 @@ mod live;
 mod page_bytes;
 mod perf_bytes;
 mod perf_live;
+mod same_waits;
 mod waits_live;
 
 /// Lets one capture run at a time: instances are named by process, and one's load is another's delay.
