@@ -51,7 +51,12 @@ const SELDOM: &[(libc::c_long, &str)] = numbers! {
     SYS_move_pages "move_pages" SYS_process_madvise "process_madvise"
     SYS_shmat "shmat" SYS_shmdt "shmdt" SYS_fallocate "fallocate" SYS_ftruncate "ftruncate"
     // processes
-    SYS_clone "clone" SYS_clone3 "clone3" SYS_execve "execve"
+    SYS_clone "clone" SYS_clone3 "clone3" SYS_execve "execve" SYS_exit "exit" SYS_exit_group "exit_group"
+    SYS_waitid "waitid" SYS_rt_sigtimedwait "rt_sigtimedwait"
+    // files
+    SYS_pread64 "pread64" SYS_pwrite64 "pwrite64" SYS_preadv "preadv" SYS_pwritev "pwritev"
+    SYS_openat "openat" SYS_close "close" SYS_fcntl "fcntl" SYS_flock "flock" SYS_sync "sync"
+    SYS_syncfs "syncfs"
 };
 
 #[cfg(test)]

@@ -540,9 +540,15 @@ impl<R: Read> Waits<R> {
                 name: self.call_name(number, has(flag::COMPAT)),
                 arguments: wait.arguments.map(Some),
             });
-        let waker = (wait.woken > 0).then(|| Waker {
+        let sleeps = wait.state != 0;
+        let (open, before) = (has(flag::OPEN), has(flag::BEGAN_BEFORE));
+        // A waking of a thread that could run changes nothing for it.
+        let woken = wait.woken > 0 && (sleeps || before) && within != Within::New;
+        let waker = woken.then(|| Waker {
             task: self.task(wait.waker),
             context: wait.waker_context.map(|context| match context {
+                // The idle task wakes nobody of its own accord: an interrupt has asked it to.
+                Waking::Task if wait.waker == 0 => Context::Interrupt,
                 Waking::Task => Context::Task,
                 Waking::Softirq => Context::Softirq,
                 Waking::Interrupt => Context::Interrupt,
@@ -553,8 +559,9 @@ impl<R: Read> Waits<R> {
                 arguments: [Some(wait.waker_argument), None, None],
             }),
         });
-        let sleeps = wait.state != 0;
-        let (open, before) = (has(flag::OPEN), has(flag::BEGAN_BEFORE));
+        let yields = call
+            .as_ref()
+            .is_some_and(|call| call.name.as_deref() == Some("sched_yield"));
         let in_user = within == Within::Call || within == Within::User;
         let stack = self.kernel_stack(wait);
         let user_stack = match in_user && sleeps {
@@ -565,11 +572,14 @@ impl<R: Read> Waits<R> {
             left: Nanos(wait.left),
             began_before: before,
             // Clocks of two CPUs may differ by a little.
-            woken: (wait.woken > 0).then_some(Nanos(wait.woken.max(wait.left))),
+            woken: woken.then_some(Nanos(wait.woken.max(wait.left))),
             ran: (!open).then_some(Nanos(wait.ran)),
             left_cpu: wait.left_cpu,
             state: Some(state(wait.state)),
-            preempted: Some(has(flag::PREEMPTED)),
+            // As the kernel counts (`nivcsw`), but for a thread that yields: on its way out to user mode a thread gives
+            // its CPU away because it has to, although the switch does not say so.
+            preempted: (within != Within::New)
+                .then(|| has(flag::PREEMPTED) || (!sleeps && !yields)),
             throttled: (!sleeps).then_some(has(flag::THROTTLED)),
             for_io: sleeps.then_some(has(flag::FOR_IO)),
             priority,
@@ -581,7 +591,7 @@ impl<R: Read> Waits<R> {
             user_stack,
             next: (!before && within != Within::New).then(|| self.task(wait.next)),
             previous: (!open).then(|| self.task(wait.previous)),
-            waker: if within == Within::New { None } else { waker },
+            waker,
         }
     }
 
