@@ -158,8 +158,9 @@ fn a_spool_of_0_1_0() {
     let output = run.output(&["record", "--recover", spool.to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let summary = text(&output.stdout);
+    assert!(summary.contains("waits     2"), "{summary}");
     assert!(
-        summary.contains("events    314: page-fault 66"),
+        summary.contains("events    262: page-fault 66, span 49"),
         "{summary}"
     );
 }

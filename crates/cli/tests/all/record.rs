@@ -274,14 +274,11 @@ fn functions_of_another_machine_keep_their_addresses() {
         assert!(unnamed, "{:?}", metadata.missing);
         let mut stacks = 0;
         for event in &events {
-            if let Kind::Switch {
-                stack: Some(stack), ..
-            } = &event.kind
+            if let Kind::Wait(wait) = &event.kind
+                && let Some(stack) = &wait.stack
             {
-                assert!(
-                    stack.frames().all(|frame| frame.starts_with("0xffff")),
-                    "{stack:?}"
-                );
+                let mut frames = stack.frames.split(';');
+                assert!(frames.all(|frame| frame.starts_with("0xffff")), "{stack:?}");
                 stacks += 1;
             }
         }
@@ -471,7 +468,7 @@ fn in_a_pid_namespace_it_is_recorded_without_tracefs() {
     let (metadata, events) = read(&folder.file());
     let said = |missing: &stopgap_events::machine::Missing| missing.why.contains("PID namespace");
     assert!(metadata.missing.iter().any(said), "{metadata:?}");
-    assert!(events.iter().any(|event| event.kind.word() == "switch"));
+    assert!(events.iter().any(|event| event.kind.word() == "wait"));
     assert!(
         events
             .iter()

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::common::{Run, root, text, wait_for, words};
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_events::wait::Within;
 use stopgap_kernel::Linux;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::local_time::utc;
@@ -153,10 +154,13 @@ fn switches_are_those_of_rusage() {
     }
     let mut left = (0_u64, 0_u64);
     for event in &events {
-        if let (Kind::Switch { preempted, .. }, Some(_)) = (&event.kind, event.tid) {
+        if let Kind::Wait(wait) = &event.kind
+            && !wait.began_before
+            && wait.within != Some(Within::New)
+        {
             assert!(event.pid.is_some() && event.comm.is_some(), "{event:?}");
             left.0 += 1;
-            left.1 += u64::from(preempted.unwrap());
+            left.1 += u64::from(wait.preempted.unwrap());
         }
     }
     println!("records {left:?}, rusage {counted}");
