@@ -14,6 +14,20 @@ typedef _Bool bool;
 // Fields are found by name in the running kernel's BTF (CO-RE).
 #define CORE __attribute__((preserve_access_index))
 #define has(field) __builtin_preserve_field_info(field, 2)
+/* A field of some bits. The place of the bits in their bytes is relocated only if it is asked for: read as an ordinary field, the bits
+ * are looked for where our own structure has them. `pointer->field` within the kernel's own structure. */
+#define BITS(pointer, field) ({ \
+	const char *at = (const char *)(pointer) + __builtin_preserve_field_info((pointer)->field, 0); \
+	u64 bits = 0; \
+	switch (__builtin_preserve_field_info((pointer)->field, 1)) { \
+	case 1: bits = *(const volatile unsigned char *)at; break; \
+	case 2: bits = *(const volatile unsigned short *)at; break; \
+	case 4: bits = *(const volatile unsigned int *)at; break; \
+	case 8: bits = *(const volatile u64 *)at; break; \
+	} \
+	bits <<= __builtin_preserve_field_info((pointer)->field, 4); \
+	bits >> __builtin_preserve_field_info((pointer)->field, 5); \
+})
 
 // A map's definition: the loader reads these types from the object's BTF.
 #define number(name, value) int (*name)[value]

@@ -539,7 +539,7 @@ INLINE void leaves(void *ctx, struct task_struct *task, struct task_struct *next
 	thread->left_cpu = this_cpu();
 	thread->flags = preempted ? PREEMPTED : 0;
 	thread->call = -1;
-	if (state && task->in_iowait)
+	if (state && BITS(task, in_iowait))
 		thread->flags |= IOWAIT;
 	if (!state && has(task->se.cfs_rq->throttle_count) && task->se.cfs_rq->throttle_count > 0)
 		thread->flags |= THROTTLED;
@@ -862,7 +862,7 @@ INLINE void begin_open(struct task_struct *task, struct thread *thread, u64 now)
 	thread->next = 0;
 	thread->left_cpu = 0xffff;
 	thread->state = task->__state;
-	if (task->in_iowait)
+	if (BITS(task, in_iowait))
 		thread->flags |= IOWAIT;
 	if (task->flags & KERNEL_THREAD) {
 		thread->flags |= KTHREAD;

@@ -8,12 +8,12 @@ mod balance;
 mod pages;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::io::Write;
 
 use stopgap_events::machine::Missing;
 use stopgap_events::units::Nanos;
-use stopgap_trace::{Event, Loss, MappedFile, Metadata, Waits, file};
+use stopgap_trace::{Event, Kind, Loss, MappedFile, Metadata, Waits, file};
 
 use crate::description::Description;
 use crate::error::Result;
@@ -96,6 +96,8 @@ pub struct Trace {
     ready: VecDeque<Event>,
     /// `None`: all events were given, and the open waits and spans with them.
     waits: Option<Waits>,
+    /// The processes of threads that were there when the recording began: who is woken and who comes is told by thread only.
+    pids: HashMap<u32, u32>,
     last: Nanos,
     metadata: Metadata,
     end: Option<End>,
@@ -149,6 +151,7 @@ impl Trace {
             heads: Heads::new(sources.len()),
             ready: VecDeque::new(),
             waits: Some(Waits::default()),
+            pids: HashMap::new(),
             last: Nanos(0),
             sources,
             metadata,
@@ -168,6 +171,7 @@ impl Trace {
             heads: Heads::new(sources.len()),
             ready: VecDeque::new(),
             waits: Some(Waits::default()),
+            pids: HashMap::new(),
             last: Nanos(0),
             sources,
             metadata,
@@ -202,6 +206,8 @@ impl Trace {
     pub fn led_by(mut self, description: &Description) -> Trace {
         let (layout, missing) = layout::events(description, self.heads.first_time());
         self.ready = layout.into();
+        let tasks = description.tasks.iter();
+        self.pids = tasks.map(|task| (task.tid, task.pid)).collect();
         self.metadata.missing.extend(missing);
         self
     }
@@ -219,7 +225,10 @@ impl Trace {
     /// Where reading fails; the system's reason.
     pub fn next_event(&mut self) -> Result<Option<Event>> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
+            if let Some(mut event) = self.ready.pop_front() {
+                if event.pid.is_none() && matches!(event.kind, Kind::Wait(_)) {
+                    event.pid = event.tid.and_then(|tid| self.pids.get(&tid).copied());
+                }
                 return Ok(Some(event));
             }
             let Some(waits) = &mut self.waits else {

@@ -258,21 +258,28 @@ fn keyed() -> Seen {
     const NO_ACCESS: usize = 1;
     let key = call(libc::SYS_pkey_alloc, &[0, NO_ACCESS])
         .map_err(|errno| format!("pkey_alloc: {errno}; this CPU has no protection keys"))?;
-    let map = Map::filled(PAGES, 0x11);
-    let arguments = [map.at, map.length, READ_WRITE, key];
-    assert_eq!(call(libc::SYS_pkey_mprotect, &arguments), Ok(0));
-    map.unmap();
     // The library's own zeroing is what has no access.
+    let status = status_of(|| {
+        let map = Map::filled(PAGES, 0x11);
+        let arguments = [map.at, map.length, READ_WRITE, key];
+        assert_eq!(call(libc::SYS_pkey_mprotect, &arguments), Ok(0));
+        map.again().get(0)
+    });
+    Ok(format!("status {status:#x}"))
+}
+
+/// Returns how a child ends (wait(2)) that exits with what `read` gives.
+fn status_of(read: impl FnOnce() -> u8) -> i32 {
     let mut status = 0;
-    // SAFETY: the program has one thread; the child maps and ends.
+    // SAFETY: the program has one thread; the child maps, unmaps, reads and ends.
     unsafe {
         let child = libc::fork();
         if child == 0 {
-            libc::_exit(Map::new(PAGES).get(0).into());
+            libc::_exit(read().into());
         }
         libc::waitpid(child, &raw mut status, 0);
     }
-    Ok(format!("status {status:#x}"))
+    status
 }
 
 fn guarded(by_process: bool) -> Seen {

