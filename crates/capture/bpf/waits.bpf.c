@@ -528,11 +528,6 @@ INLINE void leaves(void *ctx, struct task_struct *task, struct task_struct *next
 	struct thread *thread = thread_of(task);
 	if (!thread)
 		return;
-	// Before `left`, after which another CPU may tell who wakes it. While the thread ran nobody had to: what is there
-	// came from a CPU that saw it leave the time before and was late.
-	thread->woken = 0;
-	thread->waker = 0;
-	asm volatile("" ::: "memory");
 	thread->left = now;
 	thread->state = state;
 	thread->next = next->pid;
@@ -566,6 +561,10 @@ INLINE void leaves(void *ctx, struct task_struct *task, struct task_struct *next
 		keep_user_stack(ctx, task, thread, &at, now);
 }
 
+// ns from when a thread is off its queue to when the switch is told, at most: a hypervisor may stop the CPU in between. A waking that is
+// older than the sleep by less is overwritten by the one that ends the sleep.
+#define ON_ITS_WAY_OUT 1000000
+
 INLINE void fill(struct wait *wait, struct thread *thread, u32 tid, u32 previous, u64 now, u32 depth)
 {
 	wait->kind = WAIT;
@@ -573,7 +572,10 @@ INLINE void fill(struct wait *wait, struct thread *thread, u32 tid, u32 previous
 	wait->cpu = this_cpu();
 	wait->tid = tid;
 	wait->left = thread->left;
-	wait->woken = thread->woken;
+	// The scheduler takes a thread off its queue before it tells of the switch, and another CPU may wake it in between. What
+	// is older is of a wait before. So nobody resets it, and no CPU undoes what another is writing.
+	bool woken = thread->woken + ON_ITS_WAY_OUT >= thread->left;
+	wait->woken = !woken ? 0 : thread->woken < thread->left ? thread->left : thread->woken;
 	wait->ran = now;
 	wait->call = thread->call;
 	wait->state = thread->state;
@@ -584,12 +586,12 @@ INLINE void fill(struct wait *wait, struct thread *thread, u32 tid, u32 previous
 	wait->sp = thread->sp;
 	wait->next = thread->next;
 	wait->previous = previous;
-	wait->waker = thread->waker;
-	wait->waker_context = thread->waker_context;
+	wait->waker = woken ? thread->waker : 0;
+	wait->waker_context = woken ? thread->waker_context : 0;
 	wait->left_cpu = thread->left_cpu;
-	wait->waker_call = thread->waker_call;
+	wait->waker_call = woken ? thread->waker_call : -1;
 	wait->depth = depth;
-	wait->waker_argument = thread->waker_argument;
+	wait->waker_argument = woken ? thread->waker_argument : 0;
 }
 
 // Whether the wait that ends now gets its kernel stack: a long one always, of others the first of each site.
@@ -654,7 +656,7 @@ SEC("tp_btf/sched_switch") int on_switch(u64 *ctx)
 SEC("tp_btf/sched_waking") int on_waking(u64 *ctx)
 {
 	struct thread *thread = thread_of((struct task_struct *)ctx[0]);
-	if (!thread || !thread->left || thread->woken)
+	if (!thread)
 		return 0;
 	struct task_struct *me = current_task();
 	thread->woken = clock_ns();

@@ -60,7 +60,8 @@ pub struct Wait {
     pub flags: u8,
     /// When it left its CPU.
     pub left: u64,
-    /// When it was woken; 0: never (it was runnable, or the capture ended first).
+    /// When it was woken; 0: never (it was runnable, or the capture ended first). A thread that another CPU wakes while it is
+    /// on its way out of its own, was woken when it left.
     pub woken: u64,
     /// When it ran again.
     pub ran: u64,

@@ -571,8 +571,7 @@ impl<R: Read> Waits<R> {
         wait::Wait {
             left: Nanos(wait.left),
             began_before: before,
-            // Clocks of two CPUs may differ by a little.
-            woken: woken.then_some(Nanos(wait.woken.max(wait.left))),
+            woken: woken.then_some(Nanos(wait.woken)),
             ran: (!open).then_some(Nanos(wait.ran)),
             left_cpu: wait.left_cpu,
             state: Some(state(wait.state)),
