@@ -61,7 +61,7 @@ struct Side {
     call: Option<(Text, Option<u64>)>,
     /// The descriptor on which it sends to the other.
     descriptor: Option<u64>,
-    /// Whether its calls have rows. Of others its waits and wakings tell alone.
+    /// Whether the trace has rows for its calls. Without them only its waits and wakings are known.
     calls: bool,
     since: Activity,
 }

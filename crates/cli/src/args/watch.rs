@@ -90,7 +90,7 @@ pub(crate) enum Slow {
     On(Limit),
 }
 
-/// What a thread loses time in, and from when on it fires.
+/// A cause of lost time, and the least loss that triggers a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Limit {
     pub(crate) what: What,

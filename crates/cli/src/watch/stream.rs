@@ -205,7 +205,7 @@ impl Stream {
     fn wait(&mut self, wait: &Wait) -> Option<Trigger> {
         let open = wait.flags & flag::OPEN != 0;
         let thread = self.threads.get_mut(&wait.tid)?;
-        // What was said while it was open is said again with its end.
+        // A wait that triggered while it was open triggers again when it ends: its length is known then.
         if !open {
             thread.fired = 0;
         } else if thread.fired == wait.left {
