@@ -34,7 +34,7 @@ typedef _Bool bool;
 #define of_type(name, what) typeof(what) *name
 #define MAP(name, map_type) struct name##_map { number(type, map_type);
 enum { HASH = 1, ARRAY = 2, PERCPU_ARRAY = 6, LRU_HASH = 9, ARRAY_OF_MAPS = 12, RINGBUF = 27, TASK_STORAGE = 29 };
-enum { NO_PREALLOC = 1, USER_STACK = 256, NO_WAKEUP = 1, FORCE_WAKEUP = 2, CREATE = 1 };
+enum { NO_PREALLOC = 1, USER_STACK = 256, NO_WAKEUP = 1, FORCE_WAKEUP = 2, CREATE = 1, BYTES_HELD = 0, BYTES_IN_ALL = 1 };
 
 struct task_struct;
 struct seq_file;
@@ -51,6 +51,7 @@ static long (*seq_write)(struct seq_file *file, const void *data, u32 bytes) = (
 static long (*ring_output)(void *ring, void *data, u64 bytes, u64 flags) = (void *)130;
 static void *(*ring_reserve)(void *ring, u64 bytes, u64 flags) = (void *)131;
 static void (*ring_submit)(void *data, u64 flags) = (void *)132;
+static u64 (*ring_query)(void *ring, u64 what) = (void *)134;
 static long (*get_task_stack)(struct task_struct *task, void *buffer, u32 bytes, u64 flags) = (void *)141;
 static void *(*task_storage)(void *map, struct task_struct *task, void *value, u64 flags) = (void *)156;
 static struct task_struct *(*current_task)(void) = (void *)158;

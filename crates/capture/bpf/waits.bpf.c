@@ -185,12 +185,14 @@ struct wait {
 	u64 waker_argument;
 };
 // Waits on their way into the ring. Its lock and its cold memory cost more than the rest of a wait: 32 waits share them.
-enum { BATCH_OF = 32 };
+enum { BATCH_OF = 32, COUNT_BITS = 8, COUNT = (1 << COUNT_BITS) - 1 };
 struct batch {
 	u8 kind, pad;
 	u16 cpu;
-	u32 count;
-	u64 number; // of the batch on its CPU: the reader takes waits from here, too, and then knows them in the ring
+	u32 pad2;
+	// How many waits are in it, and above these bits the number of the batch on its CPU: the reader takes waits from here, too, and then
+	// knows them in the ring. It must never see the count of one batch with the number of the next, so both are one word.
+	volatile u64 filled;
 	struct wait waits[BATCH_OF];
 };
 struct wait_stack {
@@ -374,12 +376,20 @@ INLINE void *reserve(u64 bytes)
 	return space;
 }
 
+// Whether the ring of this CPU has room for what is not a wait. A stack of the program takes as much of it as 75 waits: where the reader
+// is late, stacks must not be the reason that waits are lost.
+INLINE bool has_room(void)
+{
+	void *ring = ring_of_cpu();
+	return ring && ring_query(ring, BYTES_HELD) < ring_query(ring, BYTES_IN_ALL) / 2;
+}
+
 // Only `on_switch` uses the batch of its CPU, and nothing interrupts it there.
 MAP(batches, PERCPU_ARRAY) number(max_entries, 1); of_type(key, u32); of_type(value, struct batch); } batches SEC(".maps");
 
 INLINE void flush(struct batch *batch)
 {
-	u32 count = batch->count;
+	u64 filled = batch->filled, count = filled & COUNT;
 	if (!count || count > BATCH_OF)
 		return;
 	batch->kind = BATCH;
@@ -387,8 +397,7 @@ INLINE void flush(struct batch *batch)
 	void *ring = ring_of_cpu();
 	if (!ring || ring_output(ring, batch, __builtin_offsetof(struct batch, waits) + count * sizeof(struct wait), NO_WAKEUP))
 		lose(count);
-	batch->number += 1;
-	batch->count = 0;
+	batch->filled = filled - count + (1 << COUNT_BITS);
 }
 
 // The lookup is cheaper for the many threads that have no storage at all.
@@ -483,13 +492,14 @@ INLINE void keep_user_stack(void *ctx, struct task_struct *task, struct thread *
 {
 	if (at->ip == thread->user_ip && at->sp == thread->user_sp)
 		return;
+	struct user_site site = { at->ip, at->sp, task->tgid, 0 };
+	bool known = map_lookup(&user_sites, &site) != 0;
+	u64 *kept = counter(USER_STACKS);
+	if (!known && !has_room())
+		return;
 	thread->user_ip = at->ip;
 	thread->user_sp = at->sp;
-	struct user_site site = { at->ip, at->sp, task->tgid, 0 };
-	if (map_lookup(&user_sites, &site))
-		return;
-	u64 *kept = counter(USER_STACKS);
-	if (!kept || *kept >= user_stacks_at_most)
+	if (known || !kept || *kept >= user_stacks_at_most)
 		return;
 	struct user *user = reserve(sizeof *user);
 	if (!user)
@@ -620,7 +630,7 @@ INLINE void arrives(struct task_struct *task, struct task_struct *previous, u64 
 	struct batch *batch = map_lookup(&batches, &zero);
 	if (!batch)
 		return;
-	if (kernel_stacks && thread->level >= WHOLE && thread->state && wants_stack(thread, depth, now)) {
+	if (kernel_stacks && thread->level >= WHOLE && thread->state && wants_stack(thread, depth, now) && has_room()) {
 		flush(batch);
 		struct wait_stack *wait = reserve(sizeof *wait);
 		if (wait) {
@@ -632,10 +642,10 @@ INLINE void arrives(struct task_struct *task, struct task_struct *previous, u64 
 			ring_submit(wait, NO_WAKEUP);
 		}
 	} else {
-		u32 count = batch->count;
-		fill(&batch->waits[count & (BATCH_OF - 1)], thread, task->pid, previous->pid, now, depth);
-		batch->count = count + 1;
-		if (count + 1 >= BATCH_OF)
+		u64 filled = batch->filled;
+		fill(&batch->waits[filled & (BATCH_OF - 1)], thread, task->pid, previous->pid, now, depth);
+		batch->filled = filled + 1;
+		if ((filled & COUNT) + 1 >= BATCH_OF)
 			flush(batch);
 	}
 	thread->left = 0;

@@ -1,12 +1,16 @@
 //! Waits on their way from a CPU's batch into its ring. A batch goes into the ring when it is full; until then its waits are taken from
 //! the batch itself, so that none comes late, and passed over when the ring has them.
 
+use std::borrow::Cow;
+
 use crate::record::WAIT;
 
 /// Waits of a batch, as `BATCH_OF` of `bpf/waits.bpf.c`.
 const MOST: usize = 32;
-/// Bytes before the waits: kind, CPU, how many, number.
+/// Bytes before the waits: kind, CPU, and in one word how many and the number.
 const HEAD: usize = 16;
+/// Bits of that word that say how many.
+const COUNT_BITS: u32 = 8;
 /// Bytes of a batch.
 pub(crate) const BYTES: usize = HEAD + MOST * WAIT;
 /// Its kind of record.
@@ -20,18 +24,28 @@ pub(crate) struct Taken {
 }
 
 /// A batch as it is in the kernel.
-#[derive(Clone, Copy)]
 pub(crate) struct Batch<'a> {
     pub(crate) number: u64,
-    waits: &'a [u8],
+    waits: Cow<'a, [u8]>,
 }
 
 impl<'a> Batch<'a> {
     /// `None` where the bytes are no batch.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Batch<'a>> {
-        let count = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?) as usize;
-        let number = u64::from_le_bytes(bytes.get(8..HEAD)?.try_into().ok()?);
-        let waits = bytes.get(HEAD..HEAD.checked_add(count.min(MOST) * WAIT)?)?;
+        let filled = u64::from_le_bytes(bytes.get(8..HEAD)?.try_into().ok()?);
+        let (number, count) = (filled >> COUNT_BITS, filled as u8);
+        let waits = bytes.get(HEAD..HEAD + usize::from(count).min(MOST) * WAIT)?;
+        let waits = Cow::Borrowed(waits);
+        Some(Batch { number, waits })
+    }
+
+    /// Returns a batch that was read twice while its CPU filled it: as many waits as the first reading counts, as the second one has them.
+    /// A wait that is counted is written, but the first reading may have come by before the CPU's writing did. `None` where it is another
+    /// batch by now.
+    pub(crate) fn read_twice(before: &[u8], after: &[u8]) -> Option<Batch<'static>> {
+        let (before, after) = (Batch::parse(before)?, Batch::parse(after)?);
+        let number = Some(after.number).filter(|&number| number == before.number)?;
+        let waits = Cow::Owned(after.waits.get(..before.waits.len())?.to_vec());
         Some(Batch { number, waits })
     }
 
@@ -44,7 +58,7 @@ impl<'a> Batch<'a> {
 
 impl Taken {
     /// Gives `each` the waits of a batch that came through the ring but for those that it has had.
-    pub(crate) fn whole(&mut self, batch: Batch<'_>, each: impl FnMut(&[u8])) {
+    pub(crate) fn whole(&mut self, batch: &Batch<'_>, each: impl FnMut(&[u8])) {
         self.open(batch, each);
         *self = Taken {
             number: batch.number + 1,
@@ -53,7 +67,7 @@ impl Taken {
     }
 
     /// Gives `each` the waits of a batch that is being filled but for those that it has had.
-    pub(crate) fn open(&mut self, batch: Batch<'_>, each: impl FnMut(&[u8])) {
+    pub(crate) fn open(&mut self, batch: &Batch<'_>, each: impl FnMut(&[u8])) {
         if batch.number < self.number {
             return; // it has come through the ring meanwhile
         }
@@ -75,9 +89,9 @@ mod tests {
 
     /// A batch whose waits are told apart by their first byte.
     fn batch(number: u64, waits: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![KIND, 0, 3, 0];
-        bytes.extend(u32::try_from(waits.len()).unwrap().to_le_bytes());
-        bytes.extend(number.to_le_bytes());
+        let mut bytes = vec![KIND, 0, 3, 0, 0, 0, 0, 0];
+        let count = u64::try_from(waits.len()).unwrap();
+        bytes.extend((number << COUNT_BITS | count).to_le_bytes());
         for &wait in waits {
             bytes.extend([wait; WAIT]);
         }
@@ -89,17 +103,29 @@ mod tests {
         let mut taken = Taken::default();
         let mut came = Vec::new();
         let mut each = |wait: &[u8]| came.push(wait[0]);
-        taken.open(Batch::parse(&batch(0, &[1, 2])).unwrap(), &mut each);
-        taken.open(Batch::parse(&batch(0, &[1, 2, 3])).unwrap(), &mut each);
-        taken.whole(Batch::parse(&batch(0, &[1, 2, 3, 4])).unwrap(), &mut each);
+        taken.open(&Batch::parse(&batch(0, &[1, 2])).unwrap(), &mut each);
+        taken.open(&Batch::parse(&batch(0, &[1, 2, 3])).unwrap(), &mut each);
+        taken.whole(&Batch::parse(&batch(0, &[1, 2, 3, 4])).unwrap(), &mut each);
         // Read before the ring was, it says nothing new.
-        taken.open(Batch::parse(&batch(0, &[1, 2, 3])).unwrap(), &mut each);
-        taken.open(Batch::parse(&batch(1, &[5])).unwrap(), &mut each);
+        taken.open(&Batch::parse(&batch(0, &[1, 2, 3])).unwrap(), &mut each);
+        taken.open(&Batch::parse(&batch(1, &[5])).unwrap(), &mut each);
         // The ring had no room for 1 and 2.
-        taken.open(Batch::parse(&batch(3, &[6])).unwrap(), &mut each);
-        taken.whole(Batch::parse(&batch(3, &[6, 7])).unwrap(), &mut each);
+        taken.open(&Batch::parse(&batch(3, &[6])).unwrap(), &mut each);
+        taken.whole(&Batch::parse(&batch(3, &[6, 7])).unwrap(), &mut each);
         assert_eq!(came, [1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(Batch::cpu(&batch(0, &[])), 3);
+    }
+
+    #[test]
+    fn a_batch_that_is_filled_meanwhile_has_what_both_readings_have() {
+        let read = |before: &[u8], after: &[u8]| {
+            Batch::read_twice(before, after).map(|batch| batch.waits.to_vec())
+        };
+        // The second wait was counted before the reader could see it.
+        let (stale, fresh) = (batch(7, &[1, 0]), batch(7, &[1, 2, 3]));
+        assert_eq!(read(&stale, &fresh), Some([[1; WAIT], [2; WAIT]].concat()));
+        assert_eq!(read(&stale, &batch(8, &[4, 5])), None);
+        assert_eq!(read(&fresh, &stale), None, "it went backwards");
     }
 
     #[test]
@@ -109,7 +135,7 @@ mod tests {
             assert!(Batch::parse(&whole[..length]).is_none(), "{length}");
         }
         let mut many = batch(0, &[1; MOST]);
-        many[4..8].fill(0xff);
+        many[8] = 0xff;
         assert_eq!(Batch::parse(&many).unwrap().waits.len(), MOST * WAIT);
     }
 }

@@ -1,4 +1,4 @@
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -9,7 +9,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use crate::batch::{Batch, Taken};
 use crate::error::innermost;
 use crate::part::{ALWAYS, Part};
-use crate::record::{self, Task, Wait};
+use crate::record::{self, Record, Task, Wait};
 use crate::{Error, batch, btf};
 
 /// Built from `bpf/waits.bpf.c` by `bpf/build`.
@@ -236,7 +236,7 @@ impl Capture {
     /// number itself is of threads that [`Capture::follow`] found. Takes what is there and does not wait; call it at least every 20 ms.
     pub fn read(&mut self, mut each: impl FnMut(usize, &[u8])) {
         while self.bell.next().is_some() {}
-        let open = self.open_batches();
+        let mut open = self.open_batches();
         let count = self.rings.len();
         for record in self.found.drain(..) {
             each(2 * count, &record);
@@ -248,7 +248,7 @@ impl Capture {
                     Some(&batch::KIND) => {
                         let taken = self.taken.get_mut(Batch::cpu(&record));
                         if let (Some(taken), Some(batch)) = (taken, Batch::parse(&record)) {
-                            taken.whole(batch, |wait| each(waits, wait));
+                            taken.whole(&batch, |wait| each(waits, wait));
                         }
                     }
                     Some(&(record::kind::WAIT | record::kind::WAIT_STACK)) => each(waits, &record),
@@ -256,17 +256,17 @@ impl Capture {
                 }
             }
             // More than one CPU has a ring only where there are more than 1024.
-            let cpus = open.iter().zip(&mut self.taken).skip(number).step_by(count);
-            for (bytes, taken) in cpus {
-                if let Some(batch) = bytes.as_deref().and_then(Batch::parse) {
-                    taken.open(batch, |wait| each(waits, wait));
+            let cpus = open.iter_mut().zip(&mut self.taken);
+            for (batch, taken) in cpus.skip(number).step_by(count) {
+                if let Some(batch) = batch.take() {
+                    taken.open(&batch, |wait| each(waits, wait));
                 }
             }
         }
     }
 
     /// Returns the batch of each CPU. `None` where it changes too quickly: its waits are in the ring then, or come the next time.
-    fn open_batches(&mut self) -> Vec<Option<Vec<u8>>> {
+    fn open_batches(&mut self) -> Vec<Option<Batch<'static>>> {
         /// Readings of a batch; the kernel copies it in some microseconds, and filling it takes some more.
         const READINGS: usize = 3;
         let Ok(batches) = map(&mut self.ebpf, "batches")
@@ -279,14 +279,12 @@ impl Capture {
         let Some(mut before) = read() else {
             return Vec::new();
         };
-        let mut found = vec![None; before.len()];
+        let mut found: Vec<Option<Batch<'_>>> = before.iter().map(|_| None).collect();
         for _ in 1..READINGS {
             let Some(after) = read() else { break };
-            for (cpu, found) in found.iter_mut().enumerate() {
-                // What is between its begin and its count does not change until it is another batch.
-                let number = |bytes: &[u8]| Batch::parse(bytes).map(|batch| batch.number);
-                if found.is_none() && number(&before[cpu]) == number(&after[cpu]) {
-                    *found = Some(before[cpu].to_vec());
+            for ((found, before), after) in found.iter_mut().zip(before.iter()).zip(after.iter()) {
+                if found.is_none() {
+                    *found = Batch::read_twice(before, after);
                 }
             }
             if found.iter().all(Option::is_some) {
@@ -336,10 +334,19 @@ impl Capture {
                 let _ = program.unload(); // an error would say that it is not attached
             }
         }
-        let open = open.map(|open| self.found.extend(open));
-        self.read(&mut each);
+        // While they were written down, some of these waits ended.
+        let (mut ended, all) = (HashSet::new(), self.rings());
+        self.read(|number, record| {
+            ended.extend(Record::which_wait(record));
+            each(number, record);
+        });
         let lost = self.lost()?;
-        open.map(|()| lost)
+        for record in open? {
+            if Record::which_wait(&record).is_none_or(|wait| !ended.contains(&wait)) {
+                each(all, &record);
+            }
+        }
+        Ok(lost)
     }
 
     /// Runs the iterator over all threads; the records that it writes.

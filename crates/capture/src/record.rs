@@ -538,6 +538,13 @@ impl Record {
         Some(Bytes(bytes).u64(at))
     }
 
+    /// Returns thread and begin of a wait: no two waits have the same. `None` of another record, and of bytes that are too few.
+    pub(crate) fn which_wait(bytes: &[u8]) -> Option<(u32, u64)> {
+        let all = Bytes(bytes);
+        let is_wait = matches!(bytes.first(), Some(1 | 2)) && bytes.len() >= WAIT;
+        is_wait.then(|| (all.u32(4), all.u64(8)))
+    }
+
     /// Reads a wait that has no stack of its own, as most of them; `None` of another record, and of bytes that are too few.
     #[must_use]
     pub fn plain_wait(bytes: &[u8]) -> Option<Wait> {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write, pipe};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -18,7 +19,11 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// Starts a capture of this process; `None` where that needs root or another kernel.
 fn start() -> Option<Capture> {
-    let mut capture = match Capture::start(&Options::default()) {
+    start_with(&Options::default())
+}
+
+fn start_with(options: &Options) -> Option<Capture> {
+    let mut capture = match Capture::start(options) {
         Ok(capture) => capture,
         Err(Error::Unsupported(why)) if why.contains("Operation not permitted") => {
             skip(&Skip::root("capture by BPF"));
@@ -238,6 +243,68 @@ fn a_wait_comes_at_the_next_reading_and_once() {
         assert!(before <= wait.ran, "waits of a sequence are in order");
         assert!(seen.insert((wait.tid, wait.left)), "twice: {wait:?}");
     }
+}
+
+/// Waits that end while the open ones are written down are told once, by their ends.
+#[test]
+fn a_wait_that_ends_with_the_capture_comes_once() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for _ in 0..3 {
+        let Some(mut capture) = start() else { return };
+        let stopped = AtomicBool::new(false);
+        let mut times: HashMap<(u32, u64), u32> = HashMap::new();
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    while !stopped.load(Relaxed) {
+                        thread::sleep(Duration::from_micros(20));
+                    }
+                });
+            }
+            thread::sleep(Duration::from_millis(20));
+            let mut keep = |_, bytes: &[u8]| {
+                if let Record::Wait(wait) = Record::parse(bytes).unwrap() {
+                    *times.entry((wait.tid, wait.left)).or_default() += 1;
+                }
+            };
+            capture.read(&mut keep);
+            let lost = capture.stop(&mut keep);
+            stopped.store(true, Relaxed);
+            assert_eq!(lost.unwrap(), 0);
+        });
+        let twice = times.values().filter(|&&count| count > 1).count();
+        assert_eq!(twice, 0, "of {} waits", times.len());
+    }
+}
+
+/// Stacks of programs are dear. Where the reader does not come, waits go first: none is lost while there is room for them.
+#[test]
+fn stacks_leave_room_for_waits() {
+    const THREADS: usize = 400;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let options = Options {
+        ring_bytes: 2 << 20,
+        ..Options::default()
+    };
+    let Some(capture) = start_with(&options) else {
+        return;
+    };
+    // Each has a stack pointer of its own, so that its stack is another.
+    let threads: Vec<_> = (0..THREADS)
+        .map(|_| thread::spawn(|| thread::sleep(Duration::from_millis(1))))
+        .collect();
+    threads.into_iter().for_each(|one| one.join().unwrap());
+    let (mut waits, mut stacks) = (0, 0);
+    let lost = capture.stop(|_, bytes| match Record::parse(bytes).unwrap() {
+        Record::Wait(_) => waits += 1,
+        Record::UserStack(_) => stacks += 1,
+        _ => {}
+    });
+    assert_eq!(lost.unwrap(), 0, "{waits} waits, {stacks} stacks");
+    assert!(
+        waits > THREADS && stacks > 10,
+        "{waits} waits, {stacks} stacks"
+    );
 }
 
 /// Programs of ours that the kernel has, of any process.

@@ -107,6 +107,12 @@ fn a_stop_says_how_long_and_a_signal_by_whom() {
         let senders = [
             kill("-STOP"),
             {
+                // On a busy machine it stops later than it is told to.
+                let stat = format!("/proc/{}/stat", target.id());
+                let stopped = || std::fs::read_to_string(&stat).unwrap().contains(") T ");
+                while !stopped() {
+                    thread::sleep(Duration::from_millis(1));
+                }
                 thread::sleep(Duration::from_millis(60));
                 kill("-CONT")
             },
