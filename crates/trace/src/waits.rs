@@ -243,11 +243,18 @@ impl Waits {
 
     /// Whether `event` is of a thread that has just left the CPU. `__schedule()` (kernel/sched/core.c) tells of the
     /// switch before it makes it, and until then all is booked on who leaves: the contention of a lock inside the
-    /// switch, an NMI's sample. Interrupts are off, so nothing else can come.
+    /// switch, an NMI's sample, the page faults of BPF programs at the switch that read the thread's memory. Interrupts are
+    /// off, so nothing else can come.
     fn inside_a_switch(&self, event: &Event) -> bool {
         let possible = matches!(
             event.kind,
-            Kind::LockBegin { .. } | Kind::LockEnd { .. } | Kind::Sample { .. }
+            Kind::LockBegin { .. }
+                | Kind::LockEnd { .. }
+                | Kind::Sample { .. }
+                | Kind::PageFault {
+                    user: Some(false),
+                    ..
+                }
         );
         let left = || self.cpus.get(&event.cpu?)?.left;
         possible && event.tid.is_some() && left() == event.tid

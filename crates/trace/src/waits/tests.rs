@@ -539,6 +539,52 @@ fn what_shows_that_rows_are_missing() {
     );
 }
 
+/// A BPF program at a switch that reads the stack of the thread that leaves faults on its behalf: the thread is off its CPU all the same.
+#[test]
+fn a_fault_inside_a_switch_is_no_return() {
+    let switch = |to: u32| Kind::Switch {
+        state: Some("S".into()),
+        preempted: None,
+        priority: None,
+        next_tid: Some(to),
+        next_comm: Some(comm(to)),
+        next_priority: None,
+        stack: None,
+    };
+    let fault = |user| Kind::PageFault {
+        address: 0,
+        instruction_pointer: None,
+        error_code: None,
+        user: Some(user),
+    };
+    let rows = [
+        (10, 0, 0, switch(11)),
+        (20, 0, 11, fault(true)),
+        (30, 0, 11, switch(12)),
+        (31, 0, 11, fault(false)),
+        (32, 0, 11, fault(false)),
+        (40, 0, 12, fault(false)),
+        (50, 0, 12, switch(11)),
+        (60, 0, 11, switch(0)),
+    ];
+    let first = [11, 12].map(|tid| (tid, if tid == 11 { 10 } else { 30 }, true));
+    let (made, doubts) = told(&rows);
+    let began_before = made.iter().filter(|wait| wait.4);
+    let began_before: Vec<_> = began_before
+        .map(|&(tid, _, _, ran, began)| (tid, ran.unwrap(), began))
+        .collect();
+    assert_eq!((began_before, doubts), (first.to_vec(), 0));
+    assert!(made.contains(&(11, 30, None, Some(50), false)), "{made:?}");
+    // Its return was not seen: what it does next says so.
+    let rows = [
+        (10, 0, 0, switch(11)),
+        (20, 0, 11, fault(true)),
+        (30, 0, 11, switch(12)),
+        (40, 0, 11, fault(true)),
+    ];
+    assert_eq!(told(&rows).1, 1);
+}
+
 /// Records of perf: one side each, no states, and nothing after an exit.
 #[test]
 fn one_side_at_a_time() {
