@@ -8,6 +8,7 @@ use std::process::Command;
 
 use crate::common::{Run, assert_valid, root, text};
 use stopgap_kernel::cgroup::{Site, Version};
+use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, swap};
 use stopgap_stats::quantile::median;
 use stopgap_testing::{Skip, skip};
@@ -100,6 +101,9 @@ fn costs_a_page_are_those_of_an_independent_program() {
         return skip(&Skip::machine("a memory cgroup and cc, as root"));
     };
     let _alone = Run::alone();
+    // On one CPU: two caches of two CPUs are as far apart as the figures may be.
+    let cpus = Linux.cpus().unwrap();
+    Linux.set_cpus(&cpus[cpus.len() - 1..]).unwrap();
     let (mut ours, mut theirs) = (Figures::new(), Figures::new());
     for round in 0..ROUNDS {
         let group = format!("independent-{}-{round}", std::process::id());
@@ -114,6 +118,7 @@ fn costs_a_page_are_those_of_an_independent_program() {
         let words = "--no-load --mode mlock,vmsplice,shm-lock --bytes 32M --passes 1 --runs 1";
         probed(&words.split(' ').collect::<Vec<_>>(), name, &mut ours);
     }
+    Linux.set_cpus(&cpus).unwrap();
     compare(&ours, &theirs);
 }
 
