@@ -56,7 +56,7 @@ pub(crate) fn run(bytes: &[u8]) -> usize {
     };
     let mut explainer = Explainer::new(&Metadata::default(), options);
     events.iter().for_each(|event| explainer.event(event));
-    let mut exchanges = Exchanges::new(explainer.pairs());
+    let mut exchanges = Exchanges::new(&explainer.pairs());
     events.iter().for_each(|event| exchanges.event(event));
     for exchange in exchanges.finish() {
         assert!(exchange.roundtrips <= exchange.sends, "{exchange:?}");

@@ -93,6 +93,18 @@ pub(crate) fn name_of(number: u32, name: Option<&Text>) -> Text {
     name.map_or_else(|| format!("call {number}").into(), Text::clone)
 }
 
+/// The descriptor that stands for another file, or for none, after a call with this first argument and result.
+pub(crate) fn opened(name: &str, first: Option<u64>, result: Option<i64>) -> Option<u64> {
+    match name {
+        "close" => first,
+        "open" | "openat" | "openat2" | "creat" | "socket" | "accept" | "accept4" | "dup"
+        | "dup2" | "dup3" | "eventfd" | "eventfd2" | "memfd_create" | "timerfd_create" => {
+            result.and_then(|result| u64::try_from(result).ok())
+        }
+        _ => None,
+    }
+}
+
 /// Whether a call waits for several descriptors; of `poll` its second argument says for how many.
 pub(crate) fn waits_for_several(name: &str, second: Option<u64>) -> bool {
     match name {

@@ -16,11 +16,11 @@ use crate::findings;
 use crate::memory::Mappings;
 use crate::operation::{Ending, Operations};
 use crate::profile::Samples;
-use crate::roundtrip::RoundTrips;
+use crate::roundtrip::{Partner, RoundTrips};
 use crate::space::Spaces;
 use crate::spread::Counts;
 use crate::tasks::{Tasks, name};
-use crate::thread::{State, Thread};
+use crate::thread::{Cpus, State, Thread};
 
 /// Takes events, in the order of the trace; gives [`Findings`].
 ///
@@ -252,10 +252,16 @@ impl Explainer {
         self.cut_short = Some(why.into());
     }
 
-    /// The threads that asked and answered each other so far: client and server.
+    /// The threads that asked and answered each other so far: client and server. Where the recorder followed some, pairs
+    /// of one of those.
     #[must_use]
-    pub fn pairs(&self) -> &[(u32, u32)] {
-        self.roundtrips.made()
+    pub fn pairs(&self) -> Vec<(u32, u32)> {
+        let traced = |tid| self.threads.get(tid).is_some_and(|thread| thread.traced);
+        let any = self.tasks.any_traced() || self.threads.values().any(|thread| thread.traced);
+        let made = self.roundtrips.made().iter();
+        made.filter(|made| !any || made.followed || traced(&made.client) || traced(&made.server))
+            .map(|made| (made.client, made.server))
+            .collect()
     }
 
     /// All events were given: what they show.
@@ -280,6 +286,7 @@ impl Explainer {
         }
         if !self.tasks.any_traced() {
             self.operations = std::mem::take(&mut self.of_others);
+            self.roundtrips.counts_others();
         }
         findings::record(self)
     }
@@ -447,8 +454,11 @@ impl Explainer {
             |tid| outs(threads, tid, u64::MAX),
             |tid| {
                 let thread = threads.get(&tid);
-                let cpus = thread.map_or(crate::thread::Cpus::None, |thread| thread.cpus);
-                (name(tid, thread.and_then(|t| t.comm.as_ref())), cpus)
+                Partner {
+                    name: name(tid, thread.and_then(|t| t.comm.as_ref())),
+                    cpus: thread.map_or(Cpus::None, |thread| thread.cpus),
+                    followed: thread.is_some_and(|thread| thread.traced),
+                }
             },
         );
     }

@@ -2,8 +2,8 @@
 //!
 //! Wakings show who talks to whom: a thread that wakes another inside a call that sends, on a descriptor, has
 //! a *link* to it. Two threads with links both ways are a *pair*; the client is who first sent on the link's descriptor (which may have
-//! woken nobody), unless it alone waits
-//! for several descriptors, as servers do: then the trace began in the middle. A round trip begins with a send of the client, goes on while it sends more before a reply, and its switches are those of both
+//! woken nobody) since that number was given to this file, unless it alone waits for several descriptors, as servers do:
+//! then the trace began in the middle. A round trip begins with a send of the client, goes on while it sends more before a reply, and its switches are those of both
 //! until the next flush, so that what happens after the last reply (the server goes back to sleep) is in it.
 //!
 //! ```text
@@ -91,13 +91,31 @@ pub(crate) struct RoundTrips {
     asked: HashMap<(u32, u32), Asked>,
     /// (thread, descriptor) -> when it first sent on it.
     first: HashMap<(u32, u64), u64>,
+    /// (process, descriptor) -> since when the number stands for the file that it stands for now.
+    opened: HashMap<(u32, u64), u64>,
     /// By their threads, the lower first.
     pairs: HashMap<(u32, u32), Following>,
     /// With whom a thread is paired.
     partners: HashMap<u32, Vec<u32>>,
     done: BTreeMap<(Text, Text), (Totals, Cpus)>,
-    /// Client and server of each pair there was.
-    made: Vec<(u32, u32)>,
+    /// The same, of pairs of which the recorder followed neither thread.
+    of_others: BTreeMap<(Text, Text), (Totals, Cpus)>,
+    made: Vec<Made>,
+}
+
+/// A pair there was.
+pub(crate) struct Made {
+    pub(crate) client: u32,
+    pub(crate) server: u32,
+    /// One of them was followed when the first of them ended.
+    pub(crate) followed: bool,
+}
+
+/// What is known of a thread whose pairs end.
+pub(crate) struct Partner {
+    pub(crate) name: Text,
+    pub(crate) cpus: Cpus,
+    pub(crate) followed: bool,
 }
 
 struct Asked {
@@ -116,14 +134,33 @@ fn key(a: u32, b: u32) -> (u32, u32) {
 }
 
 impl RoundTrips {
-    /// `tid` begins to send on `descriptor`. `outs` gives a thread's switch-outs before a moment.
+    /// The number `descriptor` stands for another file of `process` from now on.
+    pub(crate) fn opens(&mut self, process: u32, descriptor: u64, now: u64) {
+        if self.opened.len() < MOST {
+            self.opened.insert((process, descriptor), now);
+        }
+    }
+
+    /// What was sent on an earlier file of this number says nothing of this one.
+    fn begins_anew(&mut self, process: u32, on: (u32, u64)) {
+        if let (Some(opened), Some(first)) =
+            (self.opened.get(&(process, on.1)), self.first.get(&on))
+            && first < opened
+        {
+            self.first.remove(&on);
+            self.links.remove(&on);
+        }
+    }
+
+    /// `tid` of `process` begins to send on `descriptor`. `outs` gives a thread's switch-outs before a moment.
     pub(crate) fn sends(
         &mut self,
-        tid: u32,
+        (tid, process): (u32, u32),
         descriptor: u64,
         now: u64,
         outs: impl Fn(u32, u64) -> u64,
     ) {
+        self.begins_anew(process, (tid, descriptor));
         if self.first.len() < MOST {
             self.first.entry((tid, descriptor)).or_insert(now);
         }
@@ -194,8 +231,13 @@ impl RoundTrips {
                 totals: Totals::default(),
             };
             if self.pairs.insert(key(tid, to), pair).is_none() {
-                if self.made.len() < MADE && !self.made.contains(&(client, server)) {
-                    self.made.push((client, server));
+                let same = |made: &Made| (made.client, made.server) == (client, server);
+                if self.made.len() < MADE && !self.made.iter().any(same) {
+                    self.made.push(Made {
+                        client,
+                        server,
+                        followed: false,
+                    });
                 }
                 self.partners.entry(to).or_default().push(tid);
                 self.partners.entry(tid).or_default().push(to);
@@ -251,25 +293,39 @@ impl RoundTrips {
         tid: u32,
         now: u64,
         outs: impl Fn(u32) -> u64,
-        name: impl Fn(u32) -> (Text, Cpus),
+        partner: impl Fn(u32) -> Partner,
     ) {
         self.links
             .retain(|&(from, _), &mut to| from != tid && to != tid);
         self.first.retain(|&(from, _), _| from != tid);
+        // Of a process the thread that bears its number ends last, or takes no descriptor with it that matters.
+        self.opened.retain(|&(process, _), _| process != tid);
         self.asked.retain(|&(from, to), _| from != tid && to != tid);
-        for partner in self.partners.remove(&tid).unwrap_or_default() {
-            if let Some(theirs) = self.partners.get_mut(&partner) {
-                theirs.retain(|&other| other != tid);
+        for other in self.partners.remove(&tid).unwrap_or_default() {
+            if let Some(theirs) = self.partners.get_mut(&other) {
+                theirs.retain(|&another| another != tid);
             }
-            let Some(mut pair) = self.pairs.remove(&key(tid, partner)) else {
+            let Some(mut pair) = self.pairs.remove(&key(tid, other)) else {
                 continue;
             };
             pair.close((outs(pair.client), outs(pair.server)), now);
             pair.settle();
-            let ((client, on), (server, other)) = (name(pair.client), name(pair.server));
-            let cpus = if on == other { on } else { Cpus::Several };
-            let fresh = || (Totals::default(), cpus);
-            let (totals, on) = self.done.entry((client, server)).or_insert_with(fresh);
+            let (client, server) = (partner(pair.client), partner(pair.server));
+            let followed = client.followed || server.followed;
+            let same = |made: &&mut Made| (made.client, made.server) == (pair.client, pair.server);
+            if let Some(made) = self.made.iter_mut().find(same) {
+                made.followed |= followed;
+            }
+            let cpus = match client.cpus == server.cpus {
+                true => client.cpus,
+                false => Cpus::Several,
+            };
+            let done = match followed {
+                true => &mut self.done,
+                false => &mut self.of_others,
+            };
+            let names = (client.name, server.name);
+            let (totals, on) = (done.entry(names)).or_insert_with(|| (Totals::default(), cpus));
             totals.absorb(pair.totals);
             if *on != cpus {
                 *on = Cpus::Several;
@@ -277,9 +333,14 @@ impl RoundTrips {
         }
     }
 
-    /// Client and server of each pair there was, in the order of their first answers.
-    pub(crate) fn made(&self) -> &[(u32, u32)] {
+    /// Each pair there was, in the order of their first answers.
+    pub(crate) fn made(&self) -> &[Made] {
         &self.made
+    }
+
+    /// Nobody was followed: the pairs of others are all that there is.
+    pub(crate) fn counts_others(&mut self) {
+        self.done = std::mem::take(&mut self.of_others);
     }
 
     /// The threads that are followed, in order.
@@ -289,7 +350,7 @@ impl RoundTrips {
         threads
     }
 
-    /// All pairs with a round trip, the most first; and the spread over all of them.
+    /// All pairs of followed threads with a round trip, the most first; and the spread over all of them.
     pub(crate) fn to_record(&self) -> (Vec<Pair>, Counts) {
         let mut all = Counts::default();
         let mut pairs = Vec::new();

@@ -3,7 +3,7 @@
 use stopgap_trace::{Activity, Event, Kind, Span, Text};
 
 use super::{Explainer, outs};
-use crate::call::{Call, Family, Role, name_of, role, waits_for_several};
+use crate::call::{self, Call, Family, Role, name_of, role, waits_for_several};
 use crate::interval::{Interval, What};
 use crate::operation::Operation;
 use crate::stack::kernel_function;
@@ -81,7 +81,8 @@ impl Explainer {
         if let (Role::Sends, Some(descriptor)) = (role, first) {
             let threads = &self.threads;
             let outs = |tid, at| outs(threads, tid, at);
-            self.roundtrips.sends(tid, descriptor, now, outs);
+            let sender = (tid, self.process_of(tid));
+            self.roundtrips.sends(sender, descriptor, now, outs);
         }
     }
 
@@ -95,6 +96,13 @@ impl Explainer {
         thread.traced = true;
         thread.calls = true;
         let place = std::mem::replace(&mut thread.place, Where::User);
+        if let Where::In(call) = &place
+            && let Some(descriptor) = call::opened(&call.name, call.first, result)
+        {
+            let process = self.process_of(tid);
+            self.roundtrips.opens(process, descriptor, now);
+        }
+        let thread = self.thread(tid, None);
         let name = match &place {
             Where::In(call) if is_sigreturn(&call.name) => Text::clone(&call.name),
             _ => name,
@@ -142,6 +150,12 @@ impl Explainer {
             fault.sure = Some(now);
             thread.operation = Some(fault);
         }
+    }
+
+    /// The process of `tid`; of a source that does not tell, the thread stands for it.
+    fn process_of(&self, tid: u32) -> u32 {
+        let thread = self.threads.get(&tid);
+        thread.and_then(|thread| thread.pid).unwrap_or(tid)
     }
 
     fn sees(&mut self, what: &What) {

@@ -9,7 +9,7 @@ fn exchanges(b: &Builder) -> Vec<Exchange> {
     let mut explainer = Explainer::new(&b.metadata, options());
     let events = with_waits(&b.events);
     events.iter().for_each(|event| explainer.event(event));
-    let mut exchanges = Exchanges::new(explainer.pairs());
+    let mut exchanges = Exchanges::new(&explainer.pairs());
     events.iter().for_each(|event| exchanges.event(event));
     exchanges.finish()
 }

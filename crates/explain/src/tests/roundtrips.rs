@@ -2,8 +2,10 @@
 
 use stopgap_stats::explain::{CauseKind, Findings};
 
-use super::builder::{Builder, CLIENT, SERVER, count, explain, options};
-use crate::Options;
+use stopgap_trace::{Event, Kind};
+
+use super::builder::{Builder, CLIENT, SERVER, count, explain, options, with_waits};
+use crate::{Explainer, Options};
 
 /// How client and server behave.
 #[derive(Debug, Clone, Copy)]
@@ -255,6 +257,64 @@ fn what_costs_two_needs_no_advice() {
         50
     );
     assert_eq!(advised(&findings), Vec::<&str>::new());
+}
+
+/// A recording of the whole machine has waits of threads that talk and were not followed: that is nothing of the program's.
+#[test]
+fn pairs_of_others_are_not_the_programs() {
+    let whole = play(IDEAL, 50);
+    let waits = with_waits(&whole.events);
+    let waits = waits
+        .into_iter()
+        .filter(|event| matches!(event.kind, Kind::Wait(_)));
+    let waits: Vec<Event> = waits.collect();
+    let seen = |followed: Option<u32>| {
+        let mut explainer = Explainer::new(&whole.metadata, options());
+        let mut own = Builder::new();
+        if let Some(tid) = followed {
+            own.on(1).fault(tid);
+        }
+        own.events
+            .iter()
+            .chain(&waits)
+            .for_each(|event| explainer.event(event));
+        let pairs = explainer.pairs().len();
+        (pairs, explainer.finish().switches.roundtrips.unwrap())
+    };
+    let (pairs, trips) = seen(Some(SERVER));
+    assert!(pairs == 1 && trips > 40, "{pairs} {trips}");
+    assert_eq!(
+        seen(None),
+        (pairs, trips),
+        "where nobody was followed, all are meant"
+    );
+    assert_eq!(seen(Some(30)), (0, 0));
+}
+
+/// A server that wrote its log under the number that the connection has now asked nobody.
+#[test]
+fn a_descriptor_that_is_given_again_is_another_file() {
+    for (ends, result) in [("close", 0), ("accept", 7), ("dup2", 7)] {
+        let mut b = Builder::new();
+        b.switch(0, "R", SERVER);
+        b.enter(SERVER, "write", 7).exit(SERVER, "write", 8);
+        b.after(1_000).enter(SERVER, ends, 7);
+        b.exit(SERVER, ends, result).after(1_000);
+        b.enter(SERVER, "read", 7).switch(SERVER, "S", CLIENT);
+        for _ in 0..50 {
+            b.after(1_000).enter(CLIENT, "write", 5);
+            b.wake(CLIENT, SERVER).exit(CLIENT, "write", 8);
+            b.enter(CLIENT, "read", 5).switch(CLIENT, "S", SERVER);
+            b.exit(SERVER, "read", 8).after(1_000);
+            b.enter(SERVER, "write", 7).wake(SERVER, CLIENT);
+            b.exit(SERVER, "write", 8).after(1_000);
+            b.enter(SERVER, "read", 7).switch(SERVER, "S", CLIENT);
+            b.exit(CLIENT, "read", 8);
+        }
+        let pair = &b.explain().switches.pairs[0];
+        let names = (&*pair.client, &*pair.server);
+        assert_eq!(names, ("client", "server"), "after {ends}");
+    }
 }
 
 #[test]

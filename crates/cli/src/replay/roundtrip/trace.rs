@@ -60,7 +60,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Observed>, Failure> {
         explainer.event(event);
         explainer.is_full().map_or(Ok(()), |why| Err(failed(&why)))
     })?;
-    let mut exchanges = Exchanges::new(explainer.pairs());
+    let mut exchanges = Exchanges::new(&explainer.pairs());
     let metadata = each(&mut |event| {
         exchanges.event(event);
         Ok(())
