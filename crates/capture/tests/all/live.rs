@@ -60,7 +60,7 @@ pub(super) fn captured<T>(act: impl FnOnce() -> T) -> Option<(T, Vec<Record>)> {
 }
 
 /// Two threads that answer each other `rounds` times; their thread ids: who asks, who answers.
-fn ping_pong(rounds: usize) -> (u32, u32) {
+pub(super) fn ping_pong(rounds: usize) -> (u32, u32) {
     fn plays(first: bool, rounds: usize, (mut from, mut to): (PipeReader, PipeWriter)) -> u32 {
         for _ in 0..rounds {
             if first {

@@ -1,17 +1,18 @@
 //! What is captured, held against a truth that the test or another part of the kernel knows.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use stopgap_capture::{Capture, Follow, Level, Options, Record, TaskEvent, Wait, flag};
 use stopgap_testing::{Skip, skip};
 
-use super::live::{captured, own_tid, waits_of};
+use super::live::{captured, own_tid, ping_pong, waits_of};
 
 /// A cgroup with a tenth of a CPU; it goes with this.
 struct Quota(PathBuf);
@@ -242,20 +243,86 @@ const O_DIRECT: i32 = if cfg!(target_arch = "aarch64") {
     0o40_000
 };
 
-#[test]
-fn block_requests_are_booked_on_the_thread_that_made_them() {
-    let path =
-        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("block-{}", std::process::id()));
+/// A new file in a file system that may do without a cache; `None` elsewhere.
+fn direct_file(name: &str) -> Option<File> {
+    let name = format!("{name}-{}", std::process::id());
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut options = OpenOptions::new();
-    let options = options
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .custom_flags(O_DIRECT);
-    let Ok(mut file) = options.open(&path) else {
+    let options = options.read(true).write(true).create_new(true);
+    let file = options.custom_flags(O_DIRECT).open(&path).ok()?;
+    std::fs::remove_file(&path).unwrap();
+    Some(file)
+}
+
+/// Each sleep for a request of its own is one for I/O; none for a lock, for a pipe or for time is, whichever CPU the waker has.
+#[test]
+fn sleeps_for_io_are_told_from_others() {
+    let Some(mut file) = direct_file("for-io") else {
         return skip(&Skip::machine("a file system without direct I/O"));
     };
-    std::fs::remove_file(&path).unwrap();
+    let came = captured(|| {
+        let (ask, answer) = ping_pong(500);
+        let locked = Arc::new(Mutex::new(()));
+        let held = locked.lock().unwrap();
+        let waits = {
+            let locked = Arc::clone(&locked);
+            thread::spawn(move || {
+                drop(locked.lock().unwrap());
+                for _ in 0..100 {
+                    thread::sleep(Duration::from_micros(100));
+                }
+                own_tid()
+            })
+        };
+        thread::sleep(Duration::from_millis(5));
+        drop(held);
+        let waits = waits.join().unwrap();
+        let works = thread::spawn(move || {
+            let mut buffer = Box::new(Aligned([7; 256 << 10]));
+            file.write_all(&buffer.0).unwrap();
+            for _ in 0..50 {
+                file.rewind().unwrap();
+                file.read_exact(&mut buffer.0).unwrap();
+            }
+            own_tid()
+        });
+        ([ask, answer, waits], works.join().unwrap())
+    });
+    let Some((([ask, answer, waits], works), records)) = came else {
+        return;
+    };
+    let for_io = |wait: &&Wait| wait.flags & flag::FOR_IO != 0;
+    for tid in [ask, answer, waits] {
+        let all = waits_of(&records, tid);
+        let wrong: Vec<_> = all.iter().copied().filter(for_io).collect();
+        assert!(all.len() > 50, "{}", all.len());
+        assert!(
+            wrong.is_empty(),
+            "{} of {}: {:?}",
+            wrong.len(),
+            all.len(),
+            wrong[0]
+        );
+    }
+    // State D, in a call.
+    let of_calls = |wait: &&Wait| wait.state == 2 && wait.call.is_some();
+    let slept: Vec<_> = waits_of(&records, works)
+        .into_iter()
+        .filter(of_calls)
+        .collect();
+    if slept.is_empty() {
+        return skip(&Skip::machine("a disk that is never waited for"));
+    }
+    let right = slept.iter().copied().filter(for_io).count();
+    // A lock of the file system is not I/O.
+    assert!(right * 10 >= slept.len() * 9, "{right} of {}", slept.len());
+}
+
+#[test]
+fn block_requests_are_booked_on_the_thread_that_made_them() {
+    let Some(mut file) = direct_file("block") else {
+        return skip(&Skip::machine("a file system without direct I/O"));
+    };
     let came = captured(|| {
         let works = thread::spawn(move || {
             let mut buffer = Box::new(Aligned([7; 256 << 10]));
