@@ -1217,11 +1217,8 @@ INLINE u8 compat_flag(struct task_struct *task)
 	return has(task->thread_info.status) && task->thread_info.status & COMPAT ? COMPAT_CALL : 0;
 }
 
-SEC("tp_btf/sys_enter") int on_sys_enter(u64 *ctx)
+INLINE int put_enter(struct task_struct *me, u32 call)
 {
-	struct task_struct *me = current_task();
-	if (!whole(me))
-		return 0;
 	struct enter *enter = reserve(sizeof *enter);
 	if (!enter)
 		return 0;
@@ -1233,7 +1230,7 @@ SEC("tp_btf/sys_enter") int on_sys_enter(u64 *ctx)
 	enter->cpu = this_cpu();
 	enter->tid = me->pid;
 	enter->time = clock_ns();
-	enter->call = ctx[1];
+	enter->call = call;
 	enter->pad = 0;
 	if (has(x86->orig_ax)) {
 		enter->arguments[0] = x86->di;
@@ -1254,11 +1251,8 @@ SEC("tp_btf/sys_enter") int on_sys_enter(u64 *ctx)
 	return 0;
 }
 
-SEC("tp_btf/sys_exit") int on_sys_exit(u64 *ctx)
+INLINE int put_leave(struct task_struct *me, s64 result)
 {
-	struct task_struct *me = current_task();
-	if (!whole(me))
-		return 0;
 	struct leave *leave = reserve(sizeof *leave);
 	if (!leave)
 		return 0;
@@ -1269,9 +1263,49 @@ SEC("tp_btf/sys_exit") int on_sys_exit(u64 *ctx)
 	leave->cpu = this_cpu();
 	leave->tid = me->pid;
 	leave->time = clock_ns();
-	leave->result = ctx[1];
+	leave->result = result;
 	leave->call = at.call;
 	leave->pad = 0;
 	ring_submit(leave, NO_WAKEUP);
 	return 0;
 }
+
+SEC("tp_btf/sys_enter") int on_sys_enter(u64 *ctx)
+{
+	struct task_struct *me = current_task();
+	return whole(me) ? put_enter(me, ctx[1]) : 0;
+}
+
+SEC("tp_btf/sys_exit") int on_sys_exit(u64 *ctx)
+{
+	struct task_struct *me = current_task();
+	return whole(me) ? put_leave(me, ctx[1]) : 0;
+}
+
+// The calls that change an address space, at the kernel's functions of these calls: other calls go on as they did. The functions take
+// the registers, which say the number of the call. The loader knows what they are called. One body for all of them.
+static __attribute__((noinline)) int call_begins(void)
+{
+	struct task_struct *me = current_task();
+	if (!whole(me))
+		return 0;
+	struct place at = {};
+	place_of(me, &at);
+	return put_enter(me, at.call);
+}
+
+static __attribute__((noinline)) int call_ends(s64 result)
+{
+	struct task_struct *me = current_task();
+	return whole(me) ? put_leave(me, result) : 0;
+}
+
+#define ADDRESS_SPACE(name) \
+	SEC("fentry/" #name) int begin_##name(u64 *ctx) { return call_begins(); } \
+	SEC("fexit/" #name) int end_##name(u64 *ctx) { return call_ends(ctx[1]); }
+ADDRESS_SPACE(mmap)
+ADDRESS_SPACE(munmap)
+ADDRESS_SPACE(brk)
+ADDRESS_SPACE(mremap)
+ADDRESS_SPACE(mprotect)
+ADDRESS_SPACE(madvise)

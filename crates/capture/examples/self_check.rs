@@ -1,5 +1,6 @@
 //! Whether the programs load on this kernel and count right: two threads of this process answer each other, and their
-//! waits are held against the kernel's own counts. Prints a line, and ends with status 1 where something does not hold.
+//! waits are held against the kernel's own counts; what this process maps and unmaps is held against the calls that were seen.
+//! Prints a line, and ends with status 1 where something does not hold.
 //!
 //!     cargo run --release -p stopgap-capture --example self_check
 
@@ -29,21 +30,30 @@ fn main() -> ExitCode {
 }
 
 fn check() -> Result<String, Box<dyn std::error::Error>> {
-    let mut capture = Capture::start(&Options {
-        parts: Part::ALL.to_vec(),
-        whole_machine: true,
-        ..Options::default()
-    })?;
+    let start = |parts: Vec<Part>| {
+        Capture::start(&Options {
+            parts,
+            whole_machine: true,
+            ..Options::default()
+        })
+    };
+    // By all calls, then by the functions of those that map.
+    let by_calls = start(vec![Part::Calls])?;
+    let no_calls: Vec<String> = lacking(&by_calls);
+    let mapped = map_and_unmap(by_calls, no_calls.is_empty())?;
+    let by_functions = start(vec![Part::AddressSpace])?;
+    let has_functions = by_functions.lacks().is_empty();
+    let mapped_by_functions = map_and_unmap(by_functions, has_functions)?;
+    let mut parts = Part::ALL.to_vec();
+    parts.retain(|&part| part != Part::Calls);
+    let mut capture = start(parts)?;
     capture.follow(&Follow::all(Level::Waits))?;
     capture.follow(&Follow {
         process: Some(std::process::id()),
         ..Follow::all(Level::Whole)
     })?;
-    let lacks: Vec<String> = capture
-        .lacks()
-        .iter()
-        .map(|(part, why)| format!("{}: {why}", part.word()))
-        .collect();
+    let mut lacks = lacking(&capture);
+    lacks.extend(no_calls);
     let (mut records, mut malformed) = (Vec::new(), 0);
     let mut keep = |_, bytes: &[u8]| match Record::parse(bytes) {
         Ok(record) => records.push(record),
@@ -76,8 +86,72 @@ fn check() -> Result<String, Box<dyn std::error::Error>> {
         lacks.join(", ")
     };
     Ok(format!(
-        "right: {waits} waits, {stacks} kernel stacks, {user_stacks} user stacks, {threads} threads as the kernel counts; lacks {lacks}"
+        "right: {waits} waits, {stacks} kernel stacks, {user_stacks} user stacks, {threads} threads as the kernel counts, \
+         {mapped} and {mapped_by_functions} mappings; lacks {lacks}"
     ))
+}
+
+fn lacking(capture: &Capture) -> Vec<String> {
+    let lacks = capture.lacks().iter();
+    lacks
+        .map(|(part, why)| format!("{}: {why}", part.word()))
+        .collect()
+}
+
+/// Maps and unmaps memory that malloc(3) asks the kernel for each time, and looks for these calls with their results; how many.
+fn map_and_unmap(
+    mut capture: Capture,
+    expected: bool,
+) -> Result<usize, Box<dyn std::error::Error>> {
+    /// Above the largest size that the C library keeps (`M_MMAP_THRESHOLD`).
+    const BYTES: usize = 64 << 20;
+    const TIMES: usize = 50;
+    let us = Follow {
+        process: Some(std::process::id()),
+        ..Follow::all(Level::Whole)
+    };
+    capture.follow(&us)?;
+    let mut made = Vec::new();
+    for _ in 0..TIMES {
+        let memory: Vec<u8> = Vec::with_capacity(BYTES);
+        made.push(std::hint::black_box(&memory).as_ptr() as u64);
+    }
+    let mut records = Vec::new();
+    capture.stop(|_, bytes| records.extend(Record::parse(bytes)))?;
+    records.sort_by_key(Record::time);
+    let (mut last, mut mapped, mut unmapped) = (None, Vec::new(), 0);
+    for record in &records {
+        match record {
+            Record::Enter(enter) => last = Some(enter),
+            Record::Leave(leave) => {
+                let Some(enter) = last.filter(|enter| leave.call == Some(enter.call)) else {
+                    continue;
+                };
+                // An address of a mapping comes back from no other call; one goes into munmap alone.
+                let (length, result) = (enter.arguments[1], leave.result as u64);
+                let whole = (BYTES as u64..BYTES as u64 + 65536).contains(&length);
+                if whole && result == 0 && mapped.contains(&enter.arguments[0]) {
+                    unmapped += 1;
+                } else if whole {
+                    mapped.push(result);
+                }
+            }
+            _ => {}
+        }
+    }
+    if !expected {
+        return Ok(0);
+    }
+    let of_made = |(made, mapped): (&u64, &u64)| (*mapped..*mapped + 4096).contains(made);
+    let right = mapped.len() == TIMES && made.iter().zip(&mapped).all(of_made);
+    if !right || unmapped != TIMES {
+        let mapped = mapped.len();
+        return Err(format!(
+            "{TIMES} times memory was mapped and unmapped; seen were {mapped} and {unmapped}"
+        )
+        .into());
+    }
+    Ok(mapped.len())
 }
 
 fn plays(first: bool, mut from: PipeReader, mut to: PipeWriter) -> std::io::Result<()> {

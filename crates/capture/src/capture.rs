@@ -3,7 +3,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
-use aya::programs::{BtfTracePoint, Iter};
+use aya::programs::{Iter, Program};
 use aya::{Btf, Ebpf, EbpfLoader};
 
 use crate::batch::{Batch, Taken};
@@ -19,6 +19,12 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/waits.bpf.o");
 const MOST_RINGS: u32 = 1024;
 /// A ring must hold some user stacks.
 const LEAST_RING: u64 = 256 << 10;
+/// What the names of the kernel's functions of system calls begin with: `sys_mmap` and its like follow.
+const CALLS: &str = if cfg!(target_arch = "aarch64") {
+    "__arm64_"
+} else {
+    "__x64_"
+};
 /// All rings together by default, in bytes.
 const USUAL_RINGS: u64 = 64 << 20;
 
@@ -177,17 +183,28 @@ impl Capture {
             .map_err(|error| unsupported("the iterator over threads", &error))?;
         let mut lacks = Vec::new();
         let mut events: Vec<&str> = ALWAYS.iter().map(|(_, event)| *event).collect();
+        let by_calls = options.parts.contains(&Part::Calls);
         for &part in &options.parts {
-            let programs = part.programs().iter();
-            let refused = programs.filter_map(|(program, event)| {
-                let why = attach(&mut ebpf, program, event, &kernel).err()?;
-                Some(format!("{event}: {why}"))
-            });
-            let refused: Vec<String> = refused.collect();
-            if refused.is_empty() {
-                events.extend(part.programs().iter().map(|(_, event)| *event));
+            if part == Part::AddressSpace && by_calls {
+                continue;
             }
-            if !refused.is_empty() {
+            let mut refused = Vec::new();
+            for (program, event) in part.programs() {
+                match attach(&mut ebpf, program, event, &kernel) {
+                    Ok(()) => {}
+                    Err(why) => refused.push(format!("{event}: {why}")),
+                }
+                // Some of its calls without the others would tell of an address space that never was.
+                if part == Part::AddressSpace && !refused.is_empty() {
+                    detach(&mut ebpf, part);
+                    break;
+                }
+            }
+            if refused.is_empty() {
+                let attached = part.programs().iter().map(|(_, event)| *event);
+                events.extend(attached);
+                events.dedup();
+            } else {
                 lacks.push((part, refused.join("; ")));
             }
         }
@@ -330,9 +347,7 @@ impl Capture {
     pub fn stop(mut self, mut each: impl FnMut(usize, &[u8])) -> Result<u64, Error> {
         let open = self.iterate(2, &Follow::all(Level::Waits));
         for (_, program) in self.ebpf.programs_mut() {
-            if let aya::programs::Program::BtfTracePoint(program) = program {
-                let _ = program.unload(); // an error would say that it is not attached
-            }
+            unload(program);
         }
         // While they were written down, some of these waits ended.
         let (mut ended, all) = (HashSet::new(), self.rings());
@@ -454,13 +469,42 @@ fn make_rings(ebpf: &mut Ebpf, count: u32, bytes: u64) -> Result<Vec<RingBuf<Map
     Ok(rings)
 }
 
+/// Attaches a program to the tracepoint or the system call `event`.
 fn attach(ebpf: &mut Ebpf, name: &str, event: &str, kernel: &Btf) -> Result<(), String> {
-    let program: &mut BtfTracePoint = program(ebpf, name).map_err(|error| error.to_string())?;
-    program
-        .load(event, kernel)
-        .map_err(|error| innermost(&error))?;
-    program.attach().map_err(|error| innermost(&error))?;
-    Ok(())
+    let program = ebpf.program_mut(name);
+    let program = program.ok_or_else(|| format!("the object has no program {name}"))?;
+    let function = || format!("{CALLS}{event}");
+    let attached = match program {
+        Program::BtfTracePoint(program) => program
+            .load(event, kernel)
+            .and_then(|()| program.attach().map(drop)),
+        Program::FEntry(program) => program
+            .load(&function(), kernel)
+            .and_then(|()| program.attach().map(drop)),
+        Program::FExit(program) => program
+            .load(&function(), kernel)
+            .and_then(|()| program.attach().map(drop)),
+        _ => return Err(format!("{name} is a program of another type")),
+    };
+    attached.map_err(|error| innermost(&error))
+}
+
+fn detach(ebpf: &mut Ebpf, part: Part) {
+    for (name, _) in part.programs() {
+        if let Some(program) = ebpf.program_mut(name) {
+            unload(program);
+        }
+    }
+}
+
+fn unload(program: &mut Program) {
+    // An error would say that it is not attached.
+    let _ = match program {
+        Program::BtfTracePoint(program) => program.unload(),
+        Program::FEntry(program) => program.unload(),
+        Program::FExit(program) => program.unload(),
+        _ => Ok(()),
+    };
 }
 
 fn program<'a, P>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut P, Error>

@@ -27,11 +27,15 @@ pub enum Part {
     Work,
     /// Signals from and to followed threads.
     Signals,
+    /// The system calls that change an address space, with arguments and result: mmap, munmap, brk, mremap, mprotect, madvise. All of
+    /// them or none. Programs at the kernel's functions of these calls (fentry), so that other calls cost what they did; with
+    /// [`Part::Calls`] they come by that.
+    AddressSpace,
     /// System calls, those that do not block, too.
     Calls,
 }
 
-/// A program of the object and the tracepoint that it belongs to.
+/// A program of the object, and the tracepoint or the system call that it belongs to.
 pub(crate) type Program = (&'static str, &'static str);
 
 /// The programs without which there are no waits.
@@ -46,7 +50,7 @@ pub(crate) const ALWAYS: &[Program] = &[
 
 impl Part {
     /// All of them.
-    pub const ALL: [Part; 14] = [
+    pub const ALL: [Part; 15] = [
         Part::KernelStacks,
         Part::UserStacks,
         Part::Reclaim,
@@ -60,6 +64,7 @@ impl Part {
         Part::Interrupts,
         Part::Work,
         Part::Signals,
+        Part::AddressSpace,
         Part::Calls,
     ];
 
@@ -80,6 +85,7 @@ impl Part {
             Part::Interrupts => "interrupts",
             Part::Work => "work",
             Part::Signals => "signals",
+            Part::AddressSpace => "address-space",
             Part::Calls => "calls",
         }
     }
@@ -153,6 +159,20 @@ impl Part {
                 ("on_workqueue_execute_end", "workqueue_execute_end"),
             ],
             Part::Signals => &[("on_signal_generate", "signal_generate")],
+            Part::AddressSpace => &[
+                ("begin_mmap", "sys_mmap"),
+                ("end_mmap", "sys_mmap"),
+                ("begin_munmap", "sys_munmap"),
+                ("end_munmap", "sys_munmap"),
+                ("begin_brk", "sys_brk"),
+                ("end_brk", "sys_brk"),
+                ("begin_mremap", "sys_mremap"),
+                ("end_mremap", "sys_mremap"),
+                ("begin_mprotect", "sys_mprotect"),
+                ("end_mprotect", "sys_mprotect"),
+                ("begin_madvise", "sys_madvise"),
+                ("end_madvise", "sys_madvise"),
+            ],
             Part::Calls => &[("on_sys_enter", "sys_enter"), ("on_sys_exit", "sys_exit")],
         }
     }

@@ -81,10 +81,11 @@ impl<'s> BlackBox<'s> {
         let rings = Bytes(LEAST_RINGS.0.max(RING.0 * cpus));
         let parts = stopgap_capture::Options::default().parts;
         let options = stopgap_capture::Options {
-            // They come once a place, and would be gone with the first seconds.
+            // Stacks come once a place, and would be gone with the first seconds. All programs of the machine would fill the
+            // ring with what they map.
             parts: parts
                 .into_iter()
-                .filter(|part| *part != Part::UserStacks)
+                .filter(|part| !matches!(part, Part::UserStacks | Part::AddressSpace))
                 .collect(),
             whole_machine: true,
             ring_bytes: rings.0,

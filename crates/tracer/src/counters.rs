@@ -167,6 +167,18 @@ impl<'s> Counters<'s> {
         self.flush()
     }
 
+    /// Writes events that come before all that is counted later.
+    ///
+    /// # Errors
+    /// Where writing to the spool fails; the system's reason.
+    pub(crate) fn write(&mut self, events: &[Event]) -> Result<()> {
+        for event in events {
+            let written = self.out.write(event);
+            written.map_err(|error| Error::file(&self.path, error))?;
+        }
+        self.flush()
+    }
+
     fn begin_round(&mut self) {
         self.work.push_back(Job::Pressure);
         for &pid in self.processes.keys() {

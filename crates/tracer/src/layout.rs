@@ -1,6 +1,8 @@
 //! What was mapped when the capture began: read from `/proc/PID/maps`, and as events at the head of the
 //! trace.
 
+use std::ops::RangeFrom;
+
 use procfs_core::FromBufRead;
 use procfs_core::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps};
 use stopgap_events::machine::Missing;
@@ -37,53 +39,70 @@ pub fn events(description: &Description, first: Option<u64>) -> (Vec<Event>, Vec
     let (mut events, mut missing) = (Vec::new(), Vec::new());
     let mut ids = 0..;
     for layout in &description.layouts {
-        let pid = layout.pid;
-        let Ok(maps) = MemoryMaps::from_buf_read(layout.maps.as_bytes()) else {
-            let what = format!("what process {pid} had mapped before");
-            let why = format!("/proc/{pid}/maps: not of the form that proc_pid_maps(5) tells");
-            missing.push(Missing::new(what, why));
-            continue;
-        };
-        let name = description.tasks.iter().find(|task| task.tid == pid);
+        let name = description.tasks.iter().find(|task| task.tid == layout.pid);
         let comm = name.and_then(|task| task.comm.as_deref()).map(Text::from);
-        let event = |kind| Event {
-            time: Nanos(first.map_or(layout.time_ns, |first| first.min(layout.time_ns))),
-            cpu: None,
-            pid: Some(pid),
-            tid: Some(pid),
-            comm: comm.clone(),
-            kind,
-        };
-        let mut heap = None;
-        for map in maps {
-            let (start, end) = map.address;
-            if map.pathname == MMapPath::Heap {
-                heap = heap.max(i64::try_from(end).ok());
-            }
-            if let Some(id) = ids.next()
-                && start < end
-                && map.pathname != MMapPath::Vsyscall
-            {
-                let range = AddressRange { start, end };
-                let memory = MemoryEvent::Map {
-                    id: MapId(id),
-                    length: range.length(),
-                    protection: protection(&map),
-                    merge: merge(&map),
-                    placing: Placing::ANYWHERE,
-                };
-                events.push(event(Kind::Memory {
-                    event: memory,
-                    range: Some(range),
-                }));
-            }
-        }
-        if let Some(value) = heap {
-            let name = HEAP_END.into();
-            events.push(event(Kind::Counter { name, value }));
+        let time = first.map_or(layout.time_ns, |first| first.min(layout.time_ns));
+        match rows(layout, comm.as_ref(), Nanos(time), &mut ids) {
+            Ok(rows) => events.extend(rows),
+            Err(lacks) => missing.push(lacks),
         }
     }
     (events, missing)
+}
+
+/// A layout as `map` events at `time`, with names that `ids` gives, and a counter of the heap's end.
+///
+/// # Errors
+/// What is missing where the layout cannot be understood.
+pub(crate) fn rows(
+    layout: &Layout,
+    comm: Option<&Text>,
+    time: Nanos,
+    ids: &mut RangeFrom<u32>,
+) -> std::result::Result<Vec<Event>, Missing> {
+    let pid = layout.pid;
+    let maps = MemoryMaps::from_buf_read(layout.maps.as_bytes()).map_err(|_| {
+        let what = format!("what process {pid} had mapped before");
+        let why = format!("/proc/{pid}/maps: not of the form that proc_pid_maps(5) tells");
+        Missing::new(what, why)
+    })?;
+    let event = |kind| Event {
+        time,
+        cpu: None,
+        pid: Some(pid),
+        tid: Some(pid),
+        comm: comm.cloned(),
+        kind,
+    };
+    let (mut events, mut heap) = (Vec::new(), None);
+    for map in maps {
+        let (start, end) = map.address;
+        if map.pathname == MMapPath::Heap {
+            heap = heap.max(i64::try_from(end).ok());
+        }
+        if let Some(id) = ids.next()
+            && start < end
+            && map.pathname != MMapPath::Vsyscall
+        {
+            let range = AddressRange { start, end };
+            let memory = MemoryEvent::Map {
+                id: MapId(id),
+                length: range.length(),
+                protection: protection(&map),
+                merge: merge(&map),
+                placing: Placing::ANYWHERE,
+            };
+            events.push(event(Kind::Memory {
+                event: memory,
+                range: Some(range),
+            }));
+        }
+    }
+    if let Some(value) = heap {
+        let name = HEAP_END.into();
+        events.push(event(Kind::Counter { name, value }));
+    }
+    Ok(events)
 }
 
 fn protection(map: &MemoryMap) -> Protection {

@@ -5,6 +5,7 @@
 
 mod lacks;
 
+use std::ops::RangeFrom;
 use std::path::Path;
 
 use stopgap_events::machine::Missing;
@@ -12,6 +13,7 @@ use stopgap_events::units::Nanos;
 use stopgap_kernel::System;
 use stopgap_kernel::linux::perf::Wanted;
 use stopgap_kernel::linux::{Ended, Watched};
+use stopgap_trace::Text;
 
 use crate::capture::{
     PerfSpool, SpoolFolder, describe, end_spool, refuse_namespace, replace_json, threads,
@@ -19,6 +21,7 @@ use crate::capture::{
 use crate::counters::Counters;
 use crate::description::{Description, Subject};
 use crate::error::{Error, Result};
+use crate::layout;
 use crate::spool::{DESCRIPTION, End, Spool};
 use crate::waits::{self, WaitSpool};
 
@@ -65,6 +68,8 @@ pub struct Recording<'s> {
     drained: Nanos,
     /// Whether perf's threads are chosen.
     began: bool,
+    /// Names of mappings that there were already.
+    mappings: RangeFrom<u32>,
 }
 
 impl<'s> Recording<'s> {
@@ -98,6 +103,7 @@ impl<'s> Recording<'s> {
             spool,
             drained: Nanos(0),
             began: false,
+            mappings: 0..,
         })
     }
 
@@ -176,7 +182,9 @@ impl<'s> Recording<'s> {
         let began = self.began;
         let threads::Followed { processes, missing } =
             threads::follow_families(self.system, given, found, |pid, is_first| {
-                self.follow(pid, is_first && !began)
+                let before = self.system.now();
+                self.follow(pid, is_first && !began)?;
+                self.lay_out(pid, before)
             })?;
         self.began = true;
         missing.into_iter().for_each(|missing| self.lacks(missing));
@@ -195,6 +203,34 @@ impl<'s> Recording<'s> {
         };
         waits.follow(None)?;
         self.describe()
+    }
+
+    /// Writes down what a process has mapped, as of the time `before`: what it maps while its maps are read is in both, and
+    /// does no harm.
+    fn lay_out(&mut self, pid: u32, before: Nanos) -> Result<()> {
+        if !self.waits.as_ref().is_some_and(WaitSpool::has_mappings) {
+            return Ok(());
+        }
+        let rows = match layout::read(self.system, pid) {
+            Ok(read) => {
+                let tasks = self.description.tasks.iter();
+                let name = tasks.rev().find(|task| task.tid == pid);
+                let comm = name.and_then(|task| task.comm.as_deref()).map(Text::from);
+                layout::rows(&read, comm.as_ref(), before, &mut self.mappings)
+            }
+            Err(Error::System(error)) if error.is_ended() => return Ok(()),
+            Err(error) => {
+                let what = format!("what process {pid} had mapped before");
+                Err(Missing::new(what, error.to_string()))
+            }
+        };
+        match rows {
+            Ok(rows) => self.counters.write(&rows),
+            Err(missing) => {
+                self.lacks(missing);
+                Ok(())
+            }
+        }
     }
 
     fn describe(&self) -> Result<()> {

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use stopgap_capture::{Capture, Follow, Level, Record};
+use stopgap_capture::{Capture, Follow, Level, Part, Record};
 use stopgap_events::machine::Missing;
 use stopgap_kernel::System;
 use stopgap_kernel::folder::Folder;
@@ -26,6 +26,8 @@ const MOST_PROCESSES: usize = 1 << 16;
 pub struct WaitSpool {
     capture: Capture,
     out: Files,
+    /// Whether the calls that change an address space are recorded.
+    has_mappings: bool,
 }
 
 /// The file of each ring, and that of mappings.
@@ -83,7 +85,14 @@ impl WaitSpool {
                 .follow(&Follow::all(Level::Waits))
                 .map_err(unsupported)?;
         }
-        Ok(WaitSpool { capture, out })
+        let lacks = |part| capture.lacks().iter().any(|(lack, _)| *lack == part);
+        let mut has = [Part::AddressSpace, Part::Calls].into_iter();
+        let has_mappings = has.any(|part| options.parts.contains(&part) && !lacks(part));
+        Ok(WaitSpool {
+            capture,
+            out,
+            has_mappings,
+        })
     }
 
     /// Returns its part of the spool's description.
@@ -108,8 +117,22 @@ impl WaitSpool {
     pub fn missing(&self) -> Vec<Missing> {
         let lacks = self.capture.lacks().iter();
         lacks
-            .map(|(part, why)| Missing::new(part.word(), why.clone()))
+            .map(|(part, why)| {
+                let advice = match part {
+                    Part::AddressSpace => {
+                        "; --events all has these calls, at the cost of tracing every call of the machine"
+                    }
+                    _ => "",
+                };
+                Missing::new(part.word(), format!("{why}{advice}"))
+            })
             .collect()
+    }
+
+    /// Returns whether the calls that map and unmap are recorded.
+    #[must_use]
+    pub(crate) fn has_mappings(&self) -> bool {
+        self.has_mappings
     }
 
     /// Records waits, stacks and spans of all threads of the process `pid`, and of what they make; `None`: of the whole machine.
@@ -143,7 +166,9 @@ impl WaitSpool {
 
     /// Ends the capture and moves the rest into the files. Returns what was lost, and what could not be done.
     pub fn stop(self, system: &dyn System) -> (Vec<Loss>, Vec<Missing>) {
-        let WaitSpool { capture, mut out } = self;
+        let WaitSpool {
+            capture, mut out, ..
+        } = self;
         let lost = capture.stop(|number, record| out.put(number, record));
         let mut missing = Vec::new();
         if let Err(error) = out.flush(system) {

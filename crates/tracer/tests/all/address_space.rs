@@ -1,9 +1,10 @@
-//! The address space that a recording's calls make, beside the one that the kernel has: of a real program,
-//! live, as root; otherwise skipped, and said.
+//! The address space that a recording's calls make, beside the one that the kernel has and the one of another source: of a real
+//! program, live, as root; otherwise skipped, and said.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use stopgap_events::range::AddressRange;
 use stopgap_events::units::{Bytes, Nanos};
@@ -12,12 +13,14 @@ use stopgap_kernel::journal::Journal;
 use stopgap_kernel::linux::{Held, Watched};
 use stopgap_kernel::memory::Memory;
 use stopgap_testing::{Skip, skip};
-use stopgap_trace::{AddressSpaces, Event, Recorded};
+use stopgap_trace::{AddressSpaces, Event, Kind, Recorded};
 use stopgap_tracer::capture::{Capture, Options};
 use stopgap_tracer::description::Subject;
 use stopgap_tracer::events::EventSet;
-use stopgap_tracer::spool::End;
+use stopgap_tracer::recording::{By, Recording};
+use stopgap_tracer::spool::{End, Spool};
 use stopgap_tracer::symbols::Symbols;
+use stopgap_tracer::waits::{self, Part};
 
 use crate::{alone, or_skip};
 
@@ -60,16 +63,39 @@ fn capture(
     let _alone = alone();
     let mut capture = or_skip(Capture::prepare(&Linux, &journal, &options))?;
     let (pid, maps) = run(&mut capture);
-    let spool = capture.stop(End::default()).unwrap();
+    let (events, _) = events_of(capture.stop(End::default()).unwrap());
+    Some((pid, maps, events))
+}
+
+/// Events of a spool, and whether it lacks the part of BPF that this test is about.
+fn events_of(spool: Spool) -> (Vec<Event>, bool) {
     let mut trace = spool.trace(&Symbols::default()).unwrap();
     let mut events = Vec::new();
     while let Some(event) = trace.next_event().unwrap() {
         events.push(event);
     }
-    assert_eq!(trace.metadata().losses, Some(Vec::new()));
+    let metadata = trace.metadata();
+    assert_eq!(metadata.losses, Some(Vec::new()));
+    let word = Part::AddressSpace.word();
+    let lacks = metadata.missing.iter().any(|missing| missing.what == word);
     drop(trace);
     spool.remove().unwrap();
-    Some((pid, maps, events))
+    (events, lacks)
+}
+
+/// Starts the program, which waits for us where it says so, with all libraries loaded.
+fn waiting() -> Child {
+    let child = Command::new("perl")
+        .args(["-e", PROGRAM, "wait"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let waits = || std::fs::read_to_string(format!("/proc/{}/syscall", child.id())).unwrap();
+    while !waits().starts_with("0 0x0 ") && cfg!(target_arch = "x86_64") {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    child
 }
 
 fn pump_until_it_ends(capture: &mut Capture<'_, '_>, watched: &Watched) {
@@ -119,18 +145,8 @@ fn model(pid: u32, events: &[Event]) -> AddressSpaces {
 #[test]
 fn of_a_running_process_the_calls_give_its_final_maps() {
     let Some((pid, maps, events)) = capture(|capture| {
-        let mut child = Command::new("perl")
-            .args(["-e", PROGRAM, "wait"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = waiting();
         let watched = Watched::open(child.id()).unwrap();
-        // It waits for us where its program says so, with all libraries loaded.
-        let waits = || std::fs::read_to_string(format!("/proc/{}/syscall", child.id())).unwrap();
-        while !waits().starts_with("0 0x0 ") && cfg!(target_arch = "x86_64") {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
         assert_eq!(
             capture.start_running(&[child.id()], &[]).unwrap(),
             [child.id()]
@@ -228,5 +244,94 @@ fn of_a_command_only_what_exec_maps_is_not_seen() {
             "{covered} bytes of {range} {path}\n{maps}"
         );
         before = path;
+    }
+}
+
+/// A call as it begins and as it ends, and what was mapped before.
+#[derive(Debug, PartialEq)]
+enum Told {
+    Before(AddressRange),
+    Begins(Option<Box<str>>, [Option<u64>; 6]),
+    Ends(Option<Box<str>>, Option<i64>),
+}
+
+/// What the events of the process say of its address space.
+fn told(pid: u32, events: &[Event]) -> Vec<Told> {
+    const CALLS: [&str; 6] = ["mmap", "munmap", "brk", "mremap", "mprotect", "madvise"];
+    let name = |name: &Option<stopgap_trace::Text>| {
+        let name = name.as_deref()?;
+        CALLS.contains(&name).then(|| Box::from(name))
+    };
+    let of_ours = events.iter().filter(|event| event.pid == Some(pid));
+    let told = of_ours.filter_map(|event| match &event.kind {
+        Kind::Memory { range, .. } => range.map(Told::Before),
+        Kind::SyscallEnter {
+            name: call,
+            arguments,
+            ..
+        } => name(call).map(|call| Told::Begins(Some(call), *arguments)),
+        Kind::SyscallExit {
+            name: call, result, ..
+        } => name(call).map(|call| Told::Ends(Some(call), *result)),
+        _ => None,
+    });
+    told.collect()
+}
+
+/// One run, recorded by BPF and by tracefs at once: the same mappings before it, the same calls in the same order with the same
+/// arguments and results; so a replay of both does the same. By programs at the functions of these calls, and by all calls.
+#[test]
+fn bpf_and_tracefs_tell_the_same_calls() {
+    for part in [Part::AddressSpace, Part::Calls] {
+        let folder = tempfile::tempdir().unwrap();
+        let by = By::Waits(waits::Options {
+            only: true,
+            parts: vec![part],
+            ..waits::Options::default()
+        });
+        let mut by_bpf = None;
+        let captured = capture(|tracefs| {
+            let spool = folder.path().join("bpf");
+            let prepared = Recording::prepare(&Linux, &spool, "perl".into(), None, &by);
+            let mut child = waiting();
+            let (pid, watched) = (child.id(), Watched::open(child.id()).unwrap());
+            assert_eq!(tracefs.start_running(&[pid], &[]).unwrap(), [pid]);
+            let mut bpf = or_skip(prepared);
+            if let Some(bpf) = &mut bpf {
+                assert_eq!(bpf.start_running(&[pid], &[]).unwrap(), [pid]);
+            }
+            child.stdin.take().unwrap().write_all(b"x").unwrap();
+            let mut out = child.stdout.take().unwrap();
+            std::io::copy(&mut out, &mut std::io::sink()).unwrap();
+            pump_until_it_ends(tracefs, &watched);
+            child.wait().unwrap();
+            by_bpf = bpf.map(|mut bpf| {
+                bpf.pump(None, Nanos::millis(1)).unwrap();
+                events_of(bpf.stop(End::default()).unwrap())
+            });
+            (pid, String::new())
+        });
+        let (Some((pid, _, tracefs)), Some((bpf, lacks))) = (captured, by_bpf) else {
+            return;
+        };
+        if lacks {
+            println!("this kernel lets no programs at its functions");
+            continue;
+        }
+        let [by_bpf, by_tracefs] = [&bpf, &tracefs].map(|events| told(pid, events));
+        let differs = by_bpf.iter().zip(&by_tracefs).find(|(a, b)| a != b);
+        assert_eq!(differs, None);
+        assert_eq!(by_bpf.len(), by_tracefs.len());
+        assert!(by_bpf.len() > 200, "{}", by_bpf.len());
+        let requests = |events: &[Event]| {
+            let mut recorded = Recorded::new(Some(pid), Linux.page_size().0);
+            let mut requests = VecDeque::new();
+            for event in events {
+                recorded.event(event, &mut requests);
+            }
+            (requests, recorded.missing())
+        };
+        assert_eq!(requests(&bpf), requests(&tracefs));
+        println!("{}: {} of both", part.word(), by_bpf.len());
     }
 }

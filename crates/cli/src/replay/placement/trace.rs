@@ -11,6 +11,7 @@ use stopgap_models::placement::operation::Wrong;
 use stopgap_models::placement::{Batch, Compiler};
 use stopgap_placement::{Direction, Range, Space};
 use stopgap_trace::Recorded;
+use stopgap_tracer::waits::Part;
 
 use super::calls::{self, Calls};
 use super::input::{Input, PAGE};
@@ -97,7 +98,13 @@ pub(super) fn input(path: &Path, direction: Direction, pid: Option<u32>) -> Resu
     }
     missing.extend(unsaid);
     if !any {
-        return Err(fail(&"it has no map, unmap or protection to replay"));
+        let lacks = events.input.metadata().missing.iter();
+        let mut lacks = lacks.filter(|one| one.what == Part::AddressSpace.word());
+        let why = lacks.next().map(|one| format!(": {}", one.why));
+        return Err(fail(&format!(
+            "it has no map, unmap or protection to replay{}",
+            why.unwrap_or_default()
+        )));
     }
     if !measured {
         return Err(fail(&"all of it is layout, which is not measured"));
