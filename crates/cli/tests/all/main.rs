@@ -22,6 +22,7 @@ mod profile;
 mod reclaim;
 mod reclaim_independent;
 mod record;
+mod record_counts;
 mod record_refused;
 mod record_sources;
 mod record_targets;
