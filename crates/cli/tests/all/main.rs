@@ -23,6 +23,7 @@ mod reclaim;
 mod reclaim_independent;
 mod record;
 mod record_counts;
+mod record_hostile;
 mod record_refused;
 mod record_sources;
 mod record_targets;
