@@ -18,6 +18,9 @@ const TIME: usize = 16;
 const COMM: usize = 104;
 const MAKER: usize = 120;
 
+/// Memory that a slice may have beside twice its entries.
+const SPARE: usize = 4 << 10;
+
 /// Bits of an entry's head that hold the record's length; above them is the number of its ring.
 const LENGTH_BITS: u32 = 16;
 
@@ -92,6 +95,14 @@ impl Slice {
         self.entries.len()
     }
 
+    /// Frees memory that it does not need. A slice of a quiet moment takes over the memory of a busy one, and would hold all of it
+    /// for as long as it is kept.
+    fn fit(&mut self) {
+        if self.entries.capacity() > 2 * self.entries.len() + SPARE {
+            self.entries.shrink_to_fit();
+        }
+    }
+
     /// Its records, each with the number of its ring, in the order in which they came.
     pub(super) fn records(&self) -> impl Iterator<Item = (u32, &[u8])> {
         let mut rest = &self.entries[..];
@@ -118,7 +129,8 @@ pub(super) struct Ring {
 impl Ring {
     /// Adds a slice. Slices that ended before `from`, and the oldest while all have more than `most` bytes, go. Returns the
     /// memory of one of them, to be used again.
-    pub(super) fn push(&mut self, slice: Slice, from: u64, most: usize) -> Option<Vec<u8>> {
+    pub(super) fn push(&mut self, mut slice: Slice, from: u64, most: usize) -> Option<Vec<u8>> {
+        slice.fit();
         self.bytes += slice.bytes();
         self.slices.push_back(slice);
         let mut free = None;
@@ -285,6 +297,27 @@ mod tests {
         assert_eq!(read(&ring, 21), (vec![(7, b'c')], vec![1], Some(20)));
         ring.push(slice(30, &[&[2; 112]]), 25, 1 << 20);
         assert_eq!(read(&ring, 0), (vec![(7, b'c')], vec![1, 2], Some(20)));
+    }
+
+    #[test]
+    fn the_memory_of_a_busy_slice_does_not_stay_in_quiet_ones() {
+        let mut ring = Ring::default();
+        let mut free = Vec::new();
+        for time in 0..400 {
+            let mut slice = Slice::new(time, std::mem::take(&mut free));
+            let records = if time < 100 { 1_000 } else { 1 };
+            (0..records).for_each(|_| slice.put(0, &[1; 112]));
+            slice.end = time;
+            if let Some(mut gone) = ring.push(slice, time.saturating_sub(100), usize::MAX) {
+                gone.clear();
+                free = gone;
+            }
+        }
+        let memory: usize = ring.slices.iter().map(|s| s.entries.capacity()).sum();
+        assert!(
+            memory <= 2 * ring.bytes() + ring.slices.len() * SPARE,
+            "{memory}"
+        );
     }
 
     #[test]
