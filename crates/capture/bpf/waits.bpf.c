@@ -58,6 +58,7 @@ struct mutex {
 	atomic_long_t owner;
 } CORE;
 struct mm_struct {
+	int map_count;
 	struct rw_semaphore mmap_lock;
 } CORE;
 struct thread_info {
@@ -201,7 +202,7 @@ struct wait_stack {
 	u64 stack[FRAMES];
 };
 struct user {
-	u8 kind, pad;
+	u8 kind, maps; // whether its call added a mapping
 	u16 cpu;
 	u32 tid;
 	u32 tgid, frames;
@@ -229,7 +230,7 @@ struct task {
 	s32 prio;
 	u32 flags;
 	char comm[16];
-	u32 maker, pad; // the thread that made a new one
+	u32 maker, maps; // the thread that made a new one; mappings of its process
 };
 struct exec {
 	u8 kind, pad;
@@ -487,28 +488,14 @@ INLINE void ring_bell(u32 tgid, u64 now)
 	}
 }
 
-// The stack of a site in the program, the first time: frames by frame pointers, and the stack itself to be unwound later.
-INLINE void keep_user_stack(void *ctx, struct task_struct *task, struct thread *thread, struct place *at, u64 now)
+// Frames by frame pointers, and the stack itself to be unwound later.
+INLINE bool put_user_stack(void *ctx, struct task_struct *task, struct place *at, u8 maps, u64 now)
 {
-	if (at->ip == thread->user_ip && at->sp == thread->user_sp)
-		return;
-	struct user_site site = { at->ip, at->sp, task->tgid, 0 };
-	bool known = map_lookup(&user_sites, &site) != 0;
-	u64 *kept = counter(USER_STACKS);
-	if (!known && !has_room())
-		return;
-	thread->user_ip = at->ip;
-	thread->user_sp = at->sp;
-	if (known || !kept || *kept >= user_stacks_at_most)
-		return;
 	struct user *user = reserve(sizeof *user);
 	if (!user)
-		return;
-	*kept += 1;
-	u8 one = 1;
-	map_update(&user_sites, &site, &one, 0);
+		return 0;
 	user->kind = USER;
-	user->pad = 0;
+	user->maps = maps;
 	user->cpu = this_cpu();
 	user->tid = task->pid;
 	user->tgid = task->tgid;
@@ -530,6 +517,28 @@ INLINE void keep_user_stack(void *ctx, struct task_struct *task, struct thread *
 	}
 	user->pad2 = 0;
 	ring_submit(user, NO_WAKEUP);
+	return 1;
+}
+
+// The stack of a site in the program, the first time.
+INLINE void keep_user_stack(void *ctx, struct task_struct *task, struct thread *thread, struct place *at, u64 now)
+{
+	if (at->ip == thread->user_ip && at->sp == thread->user_sp)
+		return;
+	struct user_site site = { at->ip, at->sp, task->tgid, 0 };
+	bool known = map_lookup(&user_sites, &site) != 0;
+	u64 *kept = counter(USER_STACKS);
+	if (!known && !has_room())
+		return;
+	thread->user_ip = at->ip;
+	thread->user_sp = at->sp;
+	if (known || !kept || *kept >= user_stacks_at_most)
+		return;
+	if (!put_user_stack(ctx, task, at, 0, now))
+		return;
+	*kept += 1;
+	u8 one = 1;
+	map_update(&user_sites, &site, &one, 0);
 	ring_bell(task->tgid, now);
 }
 
@@ -720,7 +729,8 @@ INLINE void describe(struct task *out, struct task_struct *task, enum task_why w
 	out->flags = task->flags;
 	read_kernel(out->comm, sizeof out->comm, task->comm);
 	out->maker = why == FORKED ? current_task()->pid : 0;
-	out->pad = 0;
+	struct mm_struct *memory = task->mm;
+	out->maps = memory ? memory->map_count : 0;
 }
 
 INLINE void tell(struct task_struct *task, enum task_why why, u32 level, u64 now)
@@ -1309,3 +1319,31 @@ ADDRESS_SPACE(brk)
 ADDRESS_SPACE(mremap)
 ADDRESS_SPACE(mprotect)
 ADDRESS_SPACE(madvise)
+
+// The process whose new mappings are asked about, how many it had after its last call, and how many stacks are still wanted.
+struct mapper {
+	u32 tgid;
+	s32 maps;
+	u32 wanted, pad;
+};
+MAP(mappers, ARRAY) number(max_entries, 1); of_type(key, u32); of_type(value, struct mapper); } mappers SEC(".maps");
+
+// Which call added a mapping is seen by what it leaves: mprotect may split one, and mmap may join two.
+SEC("tp_btf/sys_exit") int on_mapped(u64 *ctx)
+{
+	struct task_struct *me = current_task();
+	u32 zero = 0;
+	struct mapper *mapper = map_lookup(&mappers, &zero);
+	struct mm_struct *memory = me->mm;
+	if (!mapper || !memory || mapper->tgid != me->tgid)
+		return 0;
+	s32 before = mapper->maps;
+	mapper->maps = memory->map_count;
+	if (!before || mapper->maps <= before || !mapper->wanted)
+		return 0;
+	struct place at = {};
+	place_of(me, &at);
+	if (has_room() && put_user_stack(ctx, me, &at, 1, clock_ns()))
+		mapper->wanted -= 1;
+	return 0;
+}

@@ -3,7 +3,8 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, PerCpuArray, RingBuf};
-use aya::programs::{Iter, Program};
+use aya::programs::tp_btf::BtfTracePointLink;
+use aya::programs::{BtfTracePoint, Iter, Program};
 use aya::{Btf, Ebpf, EbpfLoader};
 
 use crate::batch::{Batch, Taken};
@@ -15,6 +16,8 @@ use crate::{Error, batch, btf};
 /// Built from `bpf/waits.bpf.c` by `bpf/build`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/waits.bpf.o");
 
+/// The program of [`Capture::mappers`].
+const MAPPERS: &str = "on_mapped";
 /// `ring_mask` and the map `rings` have room for as many.
 const MOST_RINGS: u32 = 1024;
 /// A ring must hold some user stacks.
@@ -45,6 +48,8 @@ pub struct Options {
     pub interrupt_ns: u64,
     /// Most stacks of programs a CPU: each takes 8.5 KiB of the ring.
     pub user_stacks: u32,
+    /// Whether [`Capture::mappers`] will be asked.
+    pub mappers: bool,
 }
 
 impl Default for Options {
@@ -60,6 +65,7 @@ impl Default for Options {
             long_ns: 100_000,
             interrupt_ns: 1_000_000,
             user_stacks: 20_000,
+            mappers: false,
         }
     }
 }
@@ -104,6 +110,10 @@ impl Follow {
 
 /// A capture that runs. Dropped, it leaves nothing attached.
 pub struct Capture {
+    /// Whether the kernel took the program of [`Capture::mappers`].
+    mappers: Result<(), String>,
+    /// Attached while a process is asked about.
+    mapper: Option<BtfTracePointLink>,
     ebpf: Ebpf,
     rings: Vec<RingBuf<MapData>>,
     lacks: Vec<(Part, String)>,
@@ -208,7 +218,15 @@ impl Capture {
                 lacks.push((part, refused.join("; ")));
             }
         }
+        let mut mappers = Err("it was not asked for".to_owned());
+        if options.mappers {
+            let program: &mut BtfTracePoint = program(&mut ebpf, MAPPERS)?;
+            let loaded = program.load("sys_exit", &kernel);
+            mappers = loaded.map_err(|error| innermost(&error));
+        }
         Ok(Capture {
+            mappers,
+            mapper: None,
             ebpf,
             rings,
             lacks,
@@ -319,6 +337,34 @@ impl Capture {
     /// Where the system refuses the iterator.
     pub fn open(&mut self) -> Result<Vec<Vec<u8>>, Error> {
         self.iterate(2, &Follow::all(Level::Waits))
+    }
+
+    /// Gives the stacks of this process's calls that add mappings, as records of [`crate::UserStack`], at most `stacks` of them. `None` ends
+    /// that. Meanwhile each system call of the machine costs some 100 ns more.
+    ///
+    /// # Errors
+    /// Where the kernel refuses the program.
+    pub fn mappers(&mut self, process: Option<u32>, stacks: u32) -> Result<(), Error> {
+        if let Err(why) = &self.mappers {
+            return Err(refused("the program at sys_exit", why));
+        }
+        let mut asked = [0; 16];
+        asked[..4].copy_from_slice(&process.unwrap_or(0).to_le_bytes());
+        asked[8..12].copy_from_slice(&stacks.to_le_bytes());
+        let map = map(&mut self.ebpf, "mappers")?;
+        let mut map: Array<&mut MapData, [u8; 16]> =
+            Array::try_from(map).map_err(|_| lacks_map())?;
+        map.set(0, asked, 0)
+            .map_err(|error| unsupported("asking for mappers", &error))?;
+        if process.is_none() {
+            self.mapper = None;
+        } else if self.mapper.is_none() {
+            let program: &mut BtfTracePoint = program(&mut self.ebpf, MAPPERS)?;
+            let link = program.attach().and_then(|link| program.take_link(link));
+            self.mapper =
+                Some(link.map_err(|error| unsupported("the program at sys_exit", &error))?);
+        }
+        Ok(())
     }
 
     /// Returns how many records were lost so far because a ring was full.

@@ -109,6 +109,8 @@ pub enum Waking {
 /// The stack of a place in a program, taken when a thread waited there for the first time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserStack {
+    /// Whether the thread ended a call that added a mapping ([`crate::Capture::mappers`]); else it left its CPU.
+    pub maps: bool,
     /// The thread.
     pub tid: u32,
     /// Its process.
@@ -244,6 +246,8 @@ pub struct Task {
     pub is_kernel_thread: bool,
     /// The thread that made it, where it is new.
     pub maker: Option<u32>,
+    /// Mappings of its process; 0 of a kernel thread.
+    pub maps: u32,
     /// Its name.
     pub comm: String,
 }
@@ -421,6 +425,7 @@ impl Record {
                 let held = all.u32(USER) as usize;
                 let raw = bytes.get(USER + 8..).and_then(|raw| raw.get(..held));
                 Record::UserStack(Box::new(UserStack {
+                    maps: bytes[1] != 0,
                     tid: all.u32(4),
                     tgid: all.u32(8),
                     time: all.u64(16),
@@ -470,6 +475,7 @@ impl Record {
                 is_kernel_thread: all.u32(100) & 0x0020_0000 != 0,
                 comm: all.text(104, 16),
                 maker: Some(all.u32(120)).filter(|&tid| tid != 0),
+                maps: all.u32(124),
             })),
             6 => Record::Exec(Box::new(Exec {
                 tid: all.u32(4),
@@ -524,6 +530,14 @@ impl Record {
     pub fn place_of_stack(bytes: &[u8]) -> Option<(u32, u64)> {
         let all = Bytes(bytes);
         (bytes.first() == Some(&3)).then(|| (all.u32(8), all.u64(24)))
+    }
+
+    /// Returns the process of a record of its first thread, and how many mappings it has; `None` of another record.
+    #[must_use]
+    pub fn maps_of(bytes: &[u8]) -> Option<(u32, u32)> {
+        let all = Bytes(bytes);
+        let leads = bytes.first() == Some(&5) && all.u32(4) == all.u32(8);
+        leads.then(|| (all.u32(8), all.u32(124)))
     }
 
     /// Returns when a record was written without reading the rest of it, as [`Record::time`]; `None` of an unknown kind.

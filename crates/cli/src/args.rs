@@ -43,7 +43,7 @@ pub(crate) use roundtrip::ReplayRoundtrip;
 pub(crate) use run::RunFix;
 pub use values::count;
 use values::{MOST_OPERATIONS, between, pid, size};
-pub(crate) use watch::{FAULT, Limit, Resource, Watch, What};
+pub(crate) use watch::{FAULT, Limit, MapGrowth, Resource, Watch, What};
 
 /// Find the stall, name its cause, try the fix, before you patch the kernel.
 #[derive(Debug, Parser)]

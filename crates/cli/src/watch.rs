@@ -5,12 +5,14 @@
 //! |---|---|
 //! | `stream` | which waits fire |
 //! | `triggers` | what else fires |
+//! | `growth` | whose mappings come to the kernel's limit |
 //! | `pace` | how often a window may be written |
 //! | `survive` | the last seconds on the disk, and out of it |
 //! | `folder` | names, the bound on the disk, what a killed watch left |
 //! | `page` | a window becomes files, in a process of its own |
 
 mod folder;
+mod growth;
 mod pace;
 mod page;
 mod stream;
@@ -35,6 +37,7 @@ use crate::failure::{DONE, ERROR, Failure};
 use crate::record::{remove, subject_of};
 use crate::session::tell;
 use crate::{args, output, places};
+use growth::MapGrowth;
 use pace::Pace;
 use stream::{Stream, Whose};
 use survive::Survivor;
@@ -42,7 +45,7 @@ use triggers::Triggers;
 
 /// From one look at waits that are open to the next, at least.
 const LOOK: Nanos = Nanos::secs(1);
-/// Looks take one part in so many of the time: each asks for all threads.
+/// Looks take one part in so many of CPU time: each asks for all threads.
 const LOOK_PART: u64 = 300;
 /// The trace and the page of a short stall.
 const LEAST_DISK: Bytes = Bytes::mib(1);
@@ -50,6 +53,10 @@ const LEAST_DISK: Bytes = Bytes::mib(1);
 const SETTLE: Nanos = Nanos::secs(1);
 /// Longest wait for the end of an open wait, so that the trace has it.
 const OPEN: Nanos = Nanos::secs(5);
+/// Time for which who maps is asked, where mappings grow.
+const ASKED: Nanos = Nanos::secs(3);
+/// The kernel's limit of mappings.
+const MAX_MAP_COUNT: &str = "/proc/sys/vm/max_map_count";
 /// Longest time that triggers may follow one another in one stall: what never ends has a page, too.
 const LONGEST: Nanos = Nanos::secs(15);
 /// Of a longer stall the trace has the end.
@@ -58,8 +65,10 @@ const LONGEST_TRACE: Nanos = Nanos::secs(60);
 const LEAST_BUFFER: Bytes = Bytes::mib(1);
 /// Stalls whose end has not come: those that fire meanwhile belong to one of them.
 const MOST_PENDING: usize = 8;
-/// Most windows that may wait to become pages.
-const MOST_WAITING: usize = 8;
+/// Most windows that may wait to become pages, because a machine without a free CPU makes none for a while.
+const MOST_WAITING: usize = 100;
+/// They may take one part in so many of the room for stalls.
+const WAITING_PART: u64 = 4;
 /// Time after a page in which I/O pressure may be our own, because writing a page waits for the disk.
 const AFTERMATH: Nanos = Nanos::secs(2);
 /// Longest wait for the last page when a watch ends.
@@ -148,10 +157,18 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
             .iter()
             .map(|limit| format!("{} {}", limit.what.word(), limit.time)),
     );
+    let growth = match args.map_growth {
+        args::MapGrowth::Off => None,
+        args::MapGrowth::On(horizon, window) => {
+            fires.push(format!("map growth {horizon}/{window}"));
+            Some(MapGrowth::new(horizon, window))
+        }
+    };
     fires.extend(args.mark.iter().map(|mark| format!("mark {mark}")));
     fires.push(format!("kill -USR1 {}", std::process::id()));
-    let mut waiting: VecDeque<PathBuf> = folder::unfinished(&directory).into();
-    waiting.extend(survive::recover(&directory));
+    let left = folder::unfinished(&directory).into_iter();
+    let left = left.chain(survive::recover(&directory));
+    let waiting = left.map(|spool| Waiting { spool, bytes: 0 }).collect();
     let survivor = match args.survive {
         true => Some(Survivor::start(&directory, args.buffer, &black_box)?),
         false => None,
@@ -169,6 +186,7 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
         black_box,
         stream,
         triggers,
+        growth,
         next_look: now + LOOK,
         paces: BTreeMap::new(),
         pending: Vec::new(),
@@ -213,7 +231,18 @@ impl Pending {
 
     /// Whether the trigger belongs to this stall: it is of the same time.
     fn has(&self, trigger: &Trigger) -> bool {
-        trigger.kind != TriggerKind::Request && began(trigger) <= self.end + SETTLE
+        let own = |trigger: &Trigger| trigger.kind == TriggerKind::MapGrowth;
+        trigger.kind != TriggerKind::Request
+            && !own(trigger)
+            && !self.triggers.iter().any(own)
+            && began(trigger) <= self.end + SETTLE
+    }
+
+    /// The process whose mappings grow, where it is that.
+    fn growing(&self) -> Option<u32> {
+        let mut triggers = self.triggers.iter();
+        let growth = triggers.find(|trigger| trigger.kind == TriggerKind::MapGrowth);
+        growth.and_then(|trigger| trigger.pid)
     }
 
     fn add(&mut self, trigger: Trigger, now: Nanos) {
@@ -232,7 +261,11 @@ impl Pending {
             self.triggers.push(trigger);
         }
         let open = self.triggers.iter().any(|trigger| trigger.open);
-        let after = if open { OPEN } else { SETTLE };
+        let after = match (open, self.growing()) {
+            (_, Some(_)) => ASKED.min(Nanos(self.triggers[0].window_ns.unwrap_or(ASKED.0))),
+            (true, None) => OPEN,
+            (false, None) => SETTLE,
+        };
         // Somebody who asks has seen it already.
         let request = self
             .triggers
@@ -275,9 +308,19 @@ const MOST_PACES: usize = 1_000;
 /// Returns how many times its limit a trigger is; 1 where that is unknown.
 fn severity(trigger: &Trigger) -> f64 {
     match (trigger.measured_ns, trigger.threshold_ns) {
+        (Some(left), Some(horizon)) if trigger.kind == TriggerKind::MapGrowth => {
+            horizon as f64 / left.max(1) as f64
+        }
         (Some(measured), Some(limit)) if limit > 0 => measured as f64 / limit as f64,
         _ => 1.0,
     }
+}
+
+/// A window that is to become a page.
+struct Waiting {
+    spool: PathBuf,
+    /// What it takes on the disk; 0 of one that an earlier watch left.
+    bytes: u64,
 }
 
 struct Watch<'a> {
@@ -288,12 +331,13 @@ struct Watch<'a> {
     /// Keeps the last seconds on the disk.
     survivor: Option<Survivor>,
     triggers: Triggers,
+    growth: Option<MapGrowth>,
     /// When waits that are open are looked at next.
     next_look: Nanos,
     paces: BTreeMap<(TriggerKind, String), Pace>,
     pending: Vec<Pending>,
     /// Windows that are to be made into pages, and the one that is.
-    waiting: VecDeque<PathBuf>,
+    waiting: VecDeque<Waiting>,
     writing: Option<Child>,
     /// Until then I/O pressure may be our own.
     quiet_after: Nanos,
@@ -357,16 +401,48 @@ impl Watch<'_> {
             survivor.send(&self.black_box.last());
         }
         if now >= self.next_look {
-            for record in self.black_box.open()? {
+            let ran = Linux.thread_cpu();
+            let open = self.black_box.open()?;
+            for record in &open {
                 // What a look says of threads has come already.
-                if Record::wait_of(&record).is_some() {
-                    fired.extend(stream.record(&record));
+                if Record::wait_of(record).is_some() {
+                    fired.extend(stream.record(record));
                 }
             }
-            let took = Linux.now().saturating_sub(now);
-            self.next_look = now + Nanos(LOOK.0.max(took.0.saturating_mul(LOOK_PART)));
+            if let Some(survivor) = &mut self.survivor {
+                survivor.send(&self.black_box.last_open(&open));
+            }
+            fired.extend(self.grown(now, &open));
+            let step = self.growth.as_ref().map_or(LOOK, MapGrowth::step);
+            let took = Linux.thread_cpu().saturating_sub(ran);
+            self.next_look = now + Nanos(LOOK.min(step).0.max(took.0.saturating_mul(LOOK_PART)));
         }
         Ok(())
+    }
+
+    /// What fires because mappings grow, of a look at all threads.
+    fn grown(&mut self, now: Nanos, look: &[Vec<u8>]) -> Vec<Trigger> {
+        let Some(growth) = self.growth.as_mut().filter(|growth| growth.is_due(now)) else {
+            return Vec::new();
+        };
+        let limit = std::fs::read_to_string(MAX_MAP_COUNT).ok();
+        let Some(limit) = limit.and_then(|text| text.trim().parse().ok()) else {
+            return Vec::new(); // no /proc
+        };
+        let counts = look.iter().filter_map(|record| Record::maps_of(record));
+        let fired = growth.look(now, limit, counts).into_iter();
+        let growth = &*growth;
+        let fired = fired.filter(|(pid, ..)| self.stream.concerns(*pid));
+        let trigger = |(pid, grows, left): growth::Fired| Trigger {
+            measured_ns: Some(left.0),
+            threshold_ns: Some(growth.horizon().0),
+            window_ns: Some(growth.window().0),
+            pid: Some(pid),
+            task: self.stream.name(pid),
+            growth: Some(grows),
+            ..Trigger::new(TriggerKind::MapGrowth, now.0)
+        };
+        fired.map(trigger).collect()
     }
 
     fn fired(&mut self, trigger: Trigger) {
@@ -382,7 +458,13 @@ impl Watch<'_> {
         if let Some(pending) = same {
             pending.add(trigger, now);
         } else if self.pending.len() < MOST_PENDING && self.may(&trigger, now) {
-            self.pending.push(Pending::new(trigger, now));
+            let pending = Pending::new(trigger, now);
+            if let Some(pid) = pending.growing()
+                && let Err(error) = self.black_box.ask_mappers(Some(pid))
+            {
+                tell(&format!("who maps is unknown: {error}"));
+            }
+            self.pending.push(pending);
         }
     }
 
@@ -413,7 +495,8 @@ impl Watch<'_> {
         for (worst, trigger) in worst.into_values() {
             suppressed += self.pace(trigger).written(now, worst);
         }
-        if self.waiting.len() >= MOST_WAITING {
+        let bytes: u64 = self.waiting.iter().map(|waiting| waiting.bytes).sum();
+        if self.waiting.len() >= MOST_WAITING || bytes > self.args.disk.0 / WAITING_PART {
             self.failed += 1;
             tell("a stall is not written: the pages of those before are not ready");
             return;
@@ -426,6 +509,9 @@ impl Watch<'_> {
             .black_box
             .take(&spool, from)
             .map_err(|error| error.to_string());
+        if pending.growing().is_some() {
+            let _ = self.black_box.ask_mappers(None); // an error was said when it was asked
+        }
         let told = taken.and_then(|taken| {
             let stall = Stall {
                 unix_s,
@@ -436,10 +522,10 @@ impl Watch<'_> {
                 taken_ns: taken.end.0,
                 suppressed,
             };
-            write_stall(&spool, &stall)
+            write_stall(&spool, &stall).map(|()| taken.spool.bytes())
         });
         match told {
-            Ok(()) => self.waiting.push_back(spool),
+            Ok(bytes) => self.waiting.push_back(Waiting { spool, bytes }),
             Err(why) => {
                 self.failed += 1;
                 tell(&format!("a stall could not be written: {why}"));
@@ -468,7 +554,7 @@ impl Watch<'_> {
                 Err(error) => tell(&format!("{}: {error}", self.directory.display())),
             }
         }
-        if let Some(spool) = self.waiting.pop_front() {
+        if let Some(Waiting { spool, .. }) = self.waiting.pop_front() {
             match start_page(&spool, self.args.json) {
                 Ok(child) => self.writing = Some(child),
                 Err(error) => {
@@ -489,7 +575,7 @@ impl Watch<'_> {
         let json = self.args.json;
         let mut next = || match self.writing.take() {
             Some(child) => Some(child),
-            None => start_page(&self.waiting.pop_front()?, json).ok(),
+            None => start_page(&self.waiting.pop_front()?.spool, json).ok(),
         };
         while let Some(mut child) = next() {
             while Linux.now() < deadline && matches!(child.try_wait(), Ok(None)) {

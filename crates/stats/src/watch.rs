@@ -45,6 +45,9 @@ pub struct Page {
     pub trace: Option<String>,
     /// The page for people; null where it could not be written.
     pub page: Option<String>,
+    /// Of map growth: the code that mapped, most calls first.
+    #[serde(default)]
+    pub mapped_by: Vec<MappedBy>,
     /// Explanation of the trace, from [`Stall::from_ns`] in the buffers onwards.
     pub findings: Findings,
 }
@@ -86,6 +89,8 @@ pub enum TriggerKind {
     Blocked,
     /// The CPU quota of its cgroup stopped a thread.
     CpuQuota,
+    /// A process maps more and more, and would come to the kernel's limit.
+    MapGrowth,
     /// A program marked a moment.
     Mark,
     /// The watch, or the machine, ended without a word: these are its last seconds.
@@ -124,6 +129,29 @@ pub struct Trigger {
     pub task: Option<String>,
     /// Whether the thread still lost time when it fired.
     pub open: bool,
+    /// Growth of a process's mappings; `measured_ns` is the time to the limit.
+    #[serde(default)]
+    pub growth: Option<Growth>,
+}
+
+/// Mappings of a process that become more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Growth {
+    /// How many it has.
+    pub maps: u64,
+    /// How many it may have: `vm.max_map_count`.
+    pub limit: u64,
+    /// How many come in an hour, by the window before.
+    pub per_hour: u64,
+}
+
+/// Code that added mappings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MappedBy {
+    /// Calls by this stack while it was looked at.
+    pub calls: u64,
+    /// Functions of the program, outermost first.
+    pub frames: Vec<String>,
 }
 
 impl Trigger {
@@ -144,6 +172,7 @@ impl Trigger {
             tid: None,
             task: None,
             open: false,
+            growth: None,
         }
     }
 }

@@ -23,11 +23,11 @@ use stopgap_trace::Loss;
 
 pub use stopgap_capture::{Record, TaskEvent, Wait, flag};
 
-use crate::capture::{describe, refuse_namespace, write_json};
+use crate::capture::{describe, maps, refuse_namespace, write_json};
 use crate::description::{Description, Subject};
 use crate::error::{Error, Result};
 use crate::spool::{self, DESCRIPTION, END, End, Spool};
-use crate::waits::{MAPS, WaitsDescription, syscall_names, unsupported, waits_of};
+use crate::waits::{MAPS, Mapped, WaitsDescription, syscall_names, unsupported, waits_of};
 use kept::About;
 pub use kept::{keep, recover};
 use ring::{Ring, Slice, is_end, is_thread};
@@ -42,6 +42,8 @@ const BUSY_PART: u64 = 16;
 /// From one reading to the next, on a quiet machine and on a busy one.
 const STEP: Nanos = Nanos::millis(100);
 const BUSY_STEP: Nanos = Nanos::millis(20);
+/// Stacks that say who maps: 2 MiB of records.
+const MAPPERS: u32 = 256;
 
 /// A black box that runs. Dropped, it leaves nothing attached.
 pub struct BlackBox<'s> {
@@ -56,6 +58,8 @@ pub struct BlackBox<'s> {
     read_at: u64,
     step: Nanos,
     lost: u64,
+    /// A line for each executable mapping of the process whose mappers are asked about.
+    maps: Vec<u8>,
 }
 
 /// The last seconds, written down.
@@ -90,6 +94,7 @@ impl<'s> BlackBox<'s> {
             whole_machine: true,
             ring_bytes: rings.0,
             long_ns: LONG.0,
+            mappers: true,
             ..stopgap_capture::Options::default()
         };
         let mut capture = Capture::start(&options).map_err(unsupported)?;
@@ -119,6 +124,7 @@ impl<'s> BlackBox<'s> {
             read_at,
             step: STEP,
             lost: 0,
+            maps: Vec::new(),
         })
     }
 
@@ -200,6 +206,37 @@ impl<'s> BlackBox<'s> {
         self.ring.last().map(Slice::to_bytes).unwrap_or_default()
     }
 
+    /// Returns what [`keep`] must be sent of `open`, which [`BlackBox::open`] returned: a thread that is stuck when the machine dies
+    /// has no other record.
+    #[must_use]
+    pub fn last_open(&self, open: &[Vec<u8>]) -> Vec<u8> {
+        let mut slice = Slice::new(self.read_at, Vec::new());
+        slice.end = self.system.now().0;
+        let waits = open
+            .iter()
+            .filter(|record| Record::wait_of(record).is_some());
+        waits.for_each(|record| slice.put(self.capture.rings(), record));
+        slice.to_bytes()
+    }
+
+    /// Records from now on the stacks of the calls of this process that add mappings, as far as its next [`BlackBox::take`] has them;
+    /// of no process with `None`.
+    ///
+    /// # Errors
+    /// Where the kernel refuses it, or the process has ended.
+    pub fn ask_mappers(&mut self, pid: Option<u32>) -> Result<()> {
+        self.maps.clear();
+        self.capture.mappers(pid, MAPPERS).map_err(unsupported)?;
+        let Some(pid) = pid else { return Ok(()) };
+        let time_ns = self.system.now().0;
+        for mapping in maps::executable(self.system, pid)? {
+            let line = serde_json::to_vec(&Mapped { time_ns, mapping });
+            self.maps.extend(line.unwrap_or_default());
+            self.maps.push(b'\n');
+        }
+        Ok(())
+    }
+
     /// Writes what there is since `from` into the folder `path`, which is made. The box goes on.
     ///
     /// # Errors
@@ -235,7 +272,7 @@ impl<'s> BlackBox<'s> {
             losses: losses.into_iter().collect(),
             ..End::default()
         };
-        let spool = write_spool(folder, &description, &records, Some(&about))?;
+        let spool = write_spool(folder, &description, &records, &self.maps, Some(&about))?;
         Ok(Taken { spool, since, end })
     }
 }
@@ -249,18 +286,19 @@ fn put(files: &mut [Vec<u8>], number: usize, record: &[u8]) {
     }
 }
 
-/// Writes a spool of waits into `folder`: `records` of each file; without an `end` it was cut off.
+/// Writes a spool of waits into `folder`: `records` of each file, lines of mappings; without an `end` it was cut off.
 fn write_spool(
     folder: Folder,
     description: &Description,
     records: &[Vec<u8>],
+    maps: &[u8],
     end: Option<&End>,
 ) -> Result<Spool> {
     for (number, records) in records.iter().enumerate() {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         write(&folder, &waits_of(number), records)?;
     }
-    write(&folder, MAPS, &[])?;
+    write(&folder, MAPS, maps)?;
     write_json(&folder, DESCRIPTION, description)?;
     if let Some(end) = end {
         write_json(&folder, END, end)?;

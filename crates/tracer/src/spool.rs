@@ -192,7 +192,7 @@ impl Spool {
     }
 
     /// The numbers of the files of waits.
-    fn waits(&self) -> std::ops::Range<u32> {
+    pub(crate) fn waits(&self) -> std::ops::Range<u32> {
         let described = self.description.waits.as_ref();
         // No machine has more rings.
         0..described.map_or(0, |waits| waits.files.min(1 << 12))

@@ -8,6 +8,7 @@
 mod cgroups;
 mod jit;
 mod keyed;
+mod mappers;
 mod source;
 mod spool;
 mod unwind;
@@ -21,6 +22,7 @@ use stopgap_events::units::Bytes;
 use crate::perf::Mapping;
 
 pub use cgroups::CGROUPS;
+pub use mappers::{Mapper, mappers};
 pub(crate) use source::Waits;
 pub use spool::WaitSpool;
 pub(crate) use spool::unsupported;
@@ -79,11 +81,11 @@ pub fn waits_of(file: u32) -> String {
 
 /// A line of [`MAPS`].
 #[derive(Debug, Serialize, Deserialize)]
-struct Mapped {
+pub(crate) struct Mapped {
     /// When it was read.
-    time_ns: u64,
+    pub(crate) time_ns: u64,
     #[serde(flatten)]
-    mapping: Mapping,
+    pub(crate) mapping: Mapping,
 }
 
 /// The file of the executable mappings of processes whose stacks were taken: a JSON object a line.

@@ -27,8 +27,14 @@ pub(super) fn size(text: &str) -> Result<Bytes, String> {
         .ok_or_else(|| format!("'{text}' is more memory than there is; give at most {most}"))
 }
 
+/// A time; of hours, too, because what watches runs for days.
 pub(super) fn time(text: &str) -> Result<Nanos, String> {
-    let time: Nanos = text.parse()?;
+    const MINUTES: u64 = 60;
+    let hours = text.strip_suffix('h').map(str::parse::<u64>);
+    let time: Nanos = match hours {
+        Some(Ok(hours)) => Nanos(hours.saturating_mul(MINUTES * Nanos::secs(60).0)),
+        _ => text.parse()?,
+    };
     (time <= LONGEST)
         .then_some(time)
         .ok_or_else(|| format!("'{text}' is longer than 30 days"))

@@ -34,6 +34,10 @@ pub(crate) struct Watch {
     /// any=250ms,run-queue=100ms,blocked=1s,cpu-quota=100ms].
     #[arg(long, value_name = "WHAT=TIME", value_delimiter = ',', value_parser = slow)]
     pub(crate) slow: Vec<Slow>,
+    /// Growth that fires, as 24h/1m: at the rate of the last minute a process would have as many mappings as the kernel
+    /// allows (vm.max_map_count) within 24 hours; off: none. The page names the code that maps.
+    #[arg(long, value_name = "TIME/WINDOW", value_parser = growth, default_value = "24h/1m")]
+    pub(crate) map_growth: MapGrowth,
     /// A mark that fires: the NAME that a program gives to stopgap_mark() (stopgap_mark.h). Repeat it for more.
     #[arg(long, value_name = "NAME")]
     pub(crate) mark: Vec<String>,
@@ -81,6 +85,14 @@ pub(crate) enum Psi {
 pub(crate) enum Resource {
     Memory,
     Io,
+}
+
+/// A trigger by growth of mappings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MapGrowth {
+    Off,
+    /// Time to the limit, and the window whose rate counts.
+    On(Nanos, Nanos),
 }
 
 /// A trigger by time that a thread loses.
@@ -154,6 +166,30 @@ fn psi(text: &str) -> Result<Psi, String> {
         ));
     }
     Ok(Psi::On(resource, stall, window))
+}
+
+fn growth(text: &str) -> Result<MapGrowth, String> {
+    if text == "off" {
+        return Ok(MapGrowth::Off);
+    }
+    let wrong = || format!("'{text}' is no growth; write it as 24h/1m, both times with their unit");
+    let (horizon, window) = text.split_once('/').ok_or_else(wrong)?;
+    if [horizon, window]
+        .iter()
+        .any(|time| time.ends_with(|c: char| c.is_ascii_digit()))
+    {
+        return Err(wrong());
+    }
+    let (horizon, window) = (time(horizon)?, time(window)?);
+    if !(Nanos::secs(1)..=Nanos::secs(3_600)).contains(&window) {
+        return Err(format!("a window is of 1s to 1h, not of {window}"));
+    }
+    if horizon <= window {
+        return Err(format!(
+            "{horizon} to the limit is not longer than the window of {window}"
+        ));
+    }
+    Ok(MapGrowth::On(horizon, window))
 }
 
 fn slow(text: &str) -> Result<Slow, String> {
@@ -257,6 +293,16 @@ mod tests {
             "memory=150ms/1",
         ] {
             assert!(psi(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn growth_has_a_time_and_a_window() {
+        let day = MapGrowth::On(Nanos::secs(86_400), Nanos::secs(60));
+        assert_eq!(growth("24h/1m"), Ok(day));
+        assert_eq!(growth("off"), Ok(MapGrowth::Off));
+        for wrong in ["24h", "1m/24h", "24h/1ms", "24/1m", "x/1m", "24h/2h"] {
+            assert!(growth(wrong).is_err(), "{wrong}");
         }
     }
 

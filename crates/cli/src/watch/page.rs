@@ -14,9 +14,11 @@ use stopgap_kernel::local_time::LocalTime;
 use stopgap_report::explain::screen;
 use stopgap_report::text::{plain, wrap};
 use stopgap_stats::verdict::Word;
-use stopgap_stats::watch::{Cause, Document, Page, Stall, Told, Trigger, TriggerKind};
+use stopgap_stats::watch::{Cause, Document, MappedBy, Page, Stall, Told, Trigger, TriggerKind};
 use stopgap_trace::{Metadata, file};
+use stopgap_tracer::perf::ElfNames;
 use stopgap_tracer::spool::Spool;
+use stopgap_tracer::waits::mappers;
 
 use super::folder::{PAGE, TRACE, stall_of};
 use super::triggers::words;
@@ -32,6 +34,10 @@ pub(super) const STALL: &str = "stall.json";
 const LARGEST: u64 = 16 << 20;
 /// Slow operations that are looked at for the cause.
 const CANDIDATES: usize = 500;
+/// Most stacks of code that maps on the page.
+const STACKS: usize = 5;
+/// Frames of such a stack in the line.
+const INNERMOST: usize = 4;
 /// Most slow operations on the page.
 const SHOWN: usize = 10;
 
@@ -67,11 +73,22 @@ pub(super) fn finish(folder: &Path, json: bool) -> Result<ExitCode, Failure> {
         }
     };
     let trace = said(&trace, written);
-    let (trigger, cause) = headline(&findings, &stall, own);
+    let mapped_by = mapped_by(&spool, &stall);
+    let (trigger, cause) = match grows(&stall, &mapped_by) {
+        Some((trigger, cause)) => (Some(trigger), cause),
+        None => headline(&findings, &stall, own),
+    };
     let line = line(&stall, trigger, &cause);
     inside_first(&mut findings, &stall);
     let page = path.with_extension(PAGE);
-    let text = text(&stall, &line, &cause, trace.as_deref(), &findings);
+    let text = text(
+        &stall,
+        &line,
+        &cause,
+        trace.as_deref(),
+        &mapped_by,
+        &findings,
+    );
     let written = whole_file::write(&page, &text).map_err(|error| error.to_string());
     let page = said(&page, written);
     let place = page.clone();
@@ -81,6 +98,7 @@ pub(super) fn finish(folder: &Path, json: bool) -> Result<ExitCode, Failure> {
             cause,
             trace,
             page,
+            mapped_by,
             findings,
         });
         output::print(&Document::new(env!("CARGO_PKG_VERSION"), told).to_line())?;
@@ -151,6 +169,50 @@ fn headline<'s>(
     }
 }
 
+/// Returns the code that mapped while the mappings of a process grew; nothing of another stall.
+fn mapped_by(spool: &Spool, stall: &Stall) -> Vec<MappedBy> {
+    let growth = |trigger: &&Trigger| trigger.kind == TriggerKind::MapGrowth;
+    let trigger = stall.triggers.iter().find(growth);
+    let Some(pid) = trigger.and_then(|trigger| trigger.pid) else {
+        return Vec::new();
+    };
+    let found = mappers(spool, pid, Box::new(ElfNames::new(None)));
+    let found = found.unwrap_or_else(|error| {
+        tell(&format!("who maps is unknown: {error}"));
+        Vec::new()
+    });
+    let by = found.into_iter().map(|mapper| MappedBy {
+        calls: mapper.calls,
+        frames: mapper.stack.frames().map(str::to_owned).collect(),
+    });
+    by.collect()
+}
+
+/// The trigger and cause of mappings that grow; `None` of another stall.
+fn grows<'s>(stall: &'s Stall, mapped_by: &[MappedBy]) -> Option<(&'s Trigger, Cause)> {
+    let mut triggers = stall.triggers.iter();
+    let trigger = triggers.find(|trigger| trigger.kind == TriggerKind::MapGrowth)?;
+    let growth = trigger.growth?;
+    let calls: u64 = mapped_by.iter().map(|by| by.calls).sum();
+    let by = mapped_by.first().map_or_else(
+        || "by whom is unknown: nothing mapped while it was looked at".to_owned(),
+        |by| {
+            let from = by.frames.len().saturating_sub(INNERMOST);
+            let frames = by.frames[from..].join(" > ");
+            format!("by {frames} ({} of {calls} calls)", by.calls)
+        },
+    );
+    let cause = Cause {
+        word: "map-growth".to_owned(),
+        text: format!(
+            "{} mappings of {}, {} more per hour, {by}",
+            growth.maps, growth.limit, growth.per_hour
+        ),
+        share: None,
+    };
+    Some((trigger, cause))
+}
+
 type Writer = file::Writer<BufWriter<fs::File>>;
 
 /// Starts the trace file `path`.
@@ -192,6 +254,7 @@ fn text(
     line: &str,
     cause: &Cause,
     trace: Option<&str>,
+    mapped_by: &[MappedBy],
     findings: &Findings,
 ) -> String {
     let style = stopgap_report::Style {
@@ -221,6 +284,11 @@ fn text(
             (ms(stall.end_ns) - ms(stall.from_ns)) / 1e3,
         ),
     ));
+    let calls: u64 = mapped_by.iter().map(|by| by.calls).sum();
+    for by in mapped_by.iter().take(STACKS) {
+        let row = format!("{} of {calls} calls: {}", by.calls, by.frames.join(" > "));
+        rows.push(("MAPPED", row));
+    }
     rows.push(("TRACE", trace.unwrap_or("could not be written").to_owned()));
     let mut text = wrap(&plain(line), style.width, 2);
     text.push('\n');

@@ -309,8 +309,13 @@ impl Stream {
         (asleep >= limit).then(|| trigger(TriggerKind::Blocked, wait.left, asleep, limit))
     }
 
+    /// Returns the name of a thread that lives.
+    pub(super) fn name(&self, tid: u32) -> Option<String> {
+        self.threads.get(&tid).map(|thread| thread.comm.clone())
+    }
+
     /// Whether stalls of the thread are asked for.
-    fn concerns(&self, tid: u32) -> bool {
+    pub(super) fn concerns(&self, tid: u32) -> bool {
         let Some(thread) = self.threads.get(&tid) else {
             return false;
         };

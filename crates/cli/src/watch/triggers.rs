@@ -165,6 +165,7 @@ fn word(kind: TriggerKind) -> &'static str {
         TriggerKind::RunQueue => "run queue",
         TriggerKind::Blocked => "state D",
         TriggerKind::CpuQuota => "CPU quota",
+        TriggerKind::MapGrowth => "map growth",
         TriggerKind::Mark => "mark",
         TriggerKind::CutOff => "cut off",
         TriggerKind::Request => "request",
@@ -188,6 +189,16 @@ pub(super) fn words(trigger: &Trigger) -> String {
         }
         TriggerKind::Request => "on request".to_owned(),
         TriggerKind::CutOff => "the last seconds before the watch was cut off".to_owned(),
+        TriggerKind::MapGrowth => {
+            let task = trigger.task.as_deref().unwrap_or("a process");
+            let pid = trigger.pid.map(|pid| format!(" ({pid})"));
+            let left = trigger.measured_ns.map(|ns| ahead(Nanos(ns)));
+            format!(
+                "mappings of {task}{}: at this rate vm.max_map_count in {}",
+                pid.unwrap_or_default(),
+                left.unwrap_or_default()
+            )
+        }
         TriggerKind::Mark => {
             let mark = trigger.mark.as_deref().unwrap_or_default();
             format!("mark {mark} of {}", thread(trigger))
@@ -211,6 +222,16 @@ pub(super) fn words(trigger: &Trigger) -> String {
                 thread(trigger)
             )
         }
+    }
+}
+
+/// A time that is to come, as near as a forecast is: `3.2 h`, `12 min`, `40 s`.
+fn ahead(time: Nanos) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        ..120.0 => format!("{seconds:.0} s"),
+        ..7_200.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3_600.0),
     }
 }
 
@@ -293,5 +314,16 @@ mod tests {
         };
         assert_eq!(words(&queue), "run queue of gcc (12) 31 ms");
         assert_eq!(words(&Trigger::new(TriggerKind::Request, 0)), "on request");
+        let growth = |seconds| Trigger {
+            measured_ns: Some(Nanos::secs(seconds).0),
+            pid: Some(812),
+            task: Some("Xorg".to_owned()),
+            ..Trigger::new(TriggerKind::MapGrowth, 0)
+        };
+        assert_eq!(
+            words(&growth(10_800)),
+            "mappings of Xorg (812): at this rate vm.max_map_count in 3.0 h"
+        );
+        assert!(words(&growth(600)).ends_with("10 min") && words(&growth(9)).ends_with("9 s"));
     }
 }

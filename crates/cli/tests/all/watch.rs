@@ -54,7 +54,7 @@ impl Watching {
 }
 
 /// Nothing fires but what is asked for.
-const QUIET: [&str; 4] = ["--psi", "off", "--slow", "off"];
+const QUIET: [&str; 6] = ["--psi", "off", "--slow", "off", "--map-growth", "off"];
 
 #[test]
 fn a_request_is_a_page_and_the_end_leaves_only_that() {

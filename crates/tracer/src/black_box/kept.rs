@@ -10,7 +10,7 @@
 //! A batch that was half written is none; those before it are untouched, because no two share a block. Four times a lap a batch
 //! begins with all threads that live, since the records that named them are overwritten.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -21,10 +21,11 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::local_time::utc;
 
 use super::ring::{Slice, begun, entry, remember};
-use super::{Taken, write_spool};
+use super::{Record, Taken, flag, write_spool};
 use crate::description::Description;
 use crate::error::{Error, Result};
 use crate::spool;
+use crate::waits::WaitsDescription;
 
 /// A batch begins at a multiple of it: the most that a disk writes at once or not at all is smaller or the same.
 const BLOCK: u64 = 4 << 10;
@@ -217,14 +218,27 @@ impl Kept {
         let began = self.about.unix_s.saturating_sub(before / 1_000_000_000);
         description.metadata.start = Some(utc(began.saturating_add(after / 1_000_000_000)));
         let files = description.waits.as_ref().map_or(0, |waits| waits.files);
-        let mut records = vec![Vec::new(); files.min(1 << 12) as usize];
+        let files = files.min(1 << 12);
+        let mut records = vec![Vec::new(); files as usize + 1];
+        // The last look at each thread says what it was in; earlier looks say the same, or what has ended since.
+        let mut open: BTreeMap<u32, &[u8]> = BTreeMap::new();
         for batch in &self.batches {
             for (ring, record) in batch.slice.records() {
-                super::put(&mut records, ring as usize, record);
+                match Record::wait_of(record) {
+                    Some(wait) if wait.flags & flag::OPEN != 0 => {
+                        open.insert(wait.tid, record);
+                    }
+                    _ => super::put(&mut records, ring as usize, record),
+                }
             }
         }
+        // In a file of their own, because they come after all that has ended.
+        for record in open.into_values() {
+            super::put(&mut records, files as usize, record);
+        }
+        description.waits = Some(WaitsDescription { files: files + 1 });
         let folder = spool::make(path)?;
-        let spool = write_spool(folder, &description, &records, None)?;
+        let spool = write_spool(folder, &description, &records, &[], None)?;
         Ok(Some(Taken { spool, since, end }))
     }
 
@@ -376,6 +390,41 @@ mod tests {
             slice.put(usize::from(number % 2), &[number; 112]);
         }
         slice
+    }
+
+    /// Threads 7 and 8 wait at each of three looks; the wait of 8 ends after the second.
+    #[test]
+    fn of_open_waits_the_last_look_stays() {
+        let wait = |tid: u8, left: u64, flags: u8| {
+            let mut record = vec![0; 112];
+            (record[0], record[1], record[4]) = (1, flags, tid);
+            record[8..16].copy_from_slice(&left.to_le_bytes());
+            record
+        };
+        let file = tempfile::tempfile().unwrap();
+        let mut writer = Writer::new(file.try_clone().unwrap(), LEAST, &about(), 2).unwrap();
+        for look in 1..=3_u64 {
+            let mut slice = Slice::new(look, Vec::new());
+            slice.end = look + 1;
+            if look == 3 {
+                slice.put(0, &wait(8, 5, 0));
+            }
+            slice.put(2, &wait(7, 4, flag::OPEN));
+            slice.put(2, &wait(8, 5 + look / 3, flag::OPEN));
+            writer.put(&slice).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("spool");
+        Kept::read(&file).unwrap().to_spool(&path).unwrap().unwrap();
+        let waits = |number: u32| {
+            let bytes = std::fs::read(path.join(crate::waits::waits_of(number))).unwrap();
+            let records = bytes.chunks(116);
+            let told = records.map(|record| (record[8], record[12], record[5] & flag::OPEN != 0));
+            told.collect::<Vec<_>>()
+        };
+        assert_eq!(waits(0), [(8, 5, false)]);
+        assert!(waits(2).is_empty());
+        assert_eq!(waits(3), [(7, 4, true), (8, 6, true)]);
     }
 
     fn numbers(file: &File) -> Vec<u8> {

@@ -639,7 +639,8 @@ impl<R: Read> Waits<R> {
     }
 
     fn user_stack(&mut self, stack: &stopgap_capture::UserStack) {
-        if self.user.len() >= MOST {
+        // One that mapped is of no wait.
+        if self.user.len() >= MOST || stack.maps {
             return;
         }
         // The mappings that were read next after it, or the last ones before.
