@@ -229,6 +229,119 @@ fn a_mark_of_a_program_is_a_page() {
     assert_eq!(marks, ["frame", "late"]);
 }
 
+/// A program that maps, and tells how many mappings it has made by when.
+const LEAK: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+static void __attribute__((noinline)) leaky_map(void)
+{
+	if (mmap(NULL, 4096, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
+		exit(1);
+	__asm__ volatile("");
+}
+static void __attribute__((noinline)) serve_request(void)
+{
+	leaky_map();
+	__asm__ volatile("");
+}
+int main(int argc, char **argv)
+{
+	long maps = argc > 1 ? atol(argv[1]) : 0;
+	for (long i = 0; i < maps; i++)
+		leaky_map();
+	for (;;) {
+		struct timespec now;
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		printf("%lld %ld\n", now.tv_sec * 1000000000LL + now.tv_nsec, maps);
+		fflush(stdout);
+		for (int i = 0; i < 20; i++, maps++) {
+			serve_request();
+			usleep(1000);
+		}
+	}
+}
+"#;
+
+/// A process that maps at some hundred mappings a second: the page has how many, the time to the limit and the function that maps.
+#[test]
+fn mappings_that_grow_are_told_long_before_the_limit() {
+    if !may("watch") {
+        return;
+    }
+    let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
+    let limit: u64 = limit.trim().parse().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("leak.c");
+    let program = folder.path().join("leak");
+    std::fs::write(&source, LEAK).unwrap();
+    let built = std::process::Command::new("cc")
+        .args(["-O1", "-g", "-o"])
+        .args([&program, &source])
+        .status();
+    if !built.is_ok_and(|status| status.success()) {
+        skip(&Skip::program("cc"));
+        return;
+    }
+    let told = folder.path().join("told");
+    let mut leak = std::process::Command::new(&program)
+        .arg((limit / 16).to_string())
+        .stdout(std::fs::File::create(&told).unwrap())
+        .spawn()
+        .unwrap();
+    let pid = leak.id().to_string();
+    let words = ["--psi", "off", "--slow", "off", "--json", "--map-growth"];
+    let watching = Watching::start(&[&words[..], &["24h/1s", "-p", &pid]].concat());
+    wait_for("the page", || (watching.pages() > 0).then_some(()));
+    leak.kill().unwrap();
+    leak.wait().unwrap();
+    let (output, _run, _folder) = watching.end();
+    let said = text(&output.stdout);
+    let line = valid("stopgap.watch-2.json", said.lines().next().unwrap());
+    let trigger = &line["triggers"][0];
+    assert_eq!(trigger["kind"], "map-growth", "{said}");
+    assert_eq!(trigger["task"], "leak", "{said}");
+    let number = |value: &Value| value.as_u64().unwrap() as f64;
+    let growth = &trigger["growth"];
+    let [maps, per_hour] = ["maps", "per_hour"].map(|name| number(&growth[name]));
+    assert_eq!(growth["limit"], limit);
+
+    let rows = std::fs::read_to_string(&told).unwrap();
+    let rows: Vec<(f64, f64)> = rows
+        .lines()
+        .filter_map(|row| {
+            let (time, made) = row.split_once(' ')?;
+            Some((time.parse().ok()?, made.parse().ok()?))
+        })
+        .collect();
+    let at = number(&trigger["at_ns"]);
+    let made = rows.iter().rfind(|(time, _)| *time <= at).unwrap().1;
+    // It maps on while watch looks, and beside what it made it has its program, its libraries and its stack.
+    let (first, last) = (rows[0], rows[rows.len() - 1]);
+    assert!(
+        (made..last.1 + 100.0).contains(&maps),
+        "{made} made: {said}"
+    );
+    // Others may take its CPU for most of a window; what a known rate gives is held by a test of watch/growth.rs.
+    let rate = (last.1 - first.1) / (last.0 - first.0) * 3_600e9;
+    assert!(
+        (rate / 10.0..rate * 10.0).contains(&per_hour),
+        "{rate}: {said}"
+    );
+    let left = (limit as f64 - maps) / per_hour * 3_600e9;
+    let forecast = number(&trigger["measured_ns"]);
+    assert!((forecast / left - 1.0).abs() < 0.02, "{left}: {said}");
+
+    let frames = line["mapped_by"][0]["frames"].as_array().unwrap();
+    let frames: Vec<&str> = frames.iter().filter_map(Value::as_str).collect();
+    let code = ["main", "serve_request", "leaky_map"];
+    assert!(frames.windows(3).any(|frames| frames == code), "{frames:?}");
+    let cause = line["cause"]["text"].as_str().unwrap();
+    assert!(cause.contains("serve_request > leaky_map"), "{cause}");
+}
+
 /// A watch that is killed leaves its last seconds, and the next one makes a page of them; one that ends in order leaves nothing.
 #[test]
 fn the_last_seconds_survive_a_killed_watch() {

@@ -7,6 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder as _};
+use object::SegmentFlags;
+use object::elf::PF_X;
 use object::read::{Object, ObjectSection, ObjectSegment, ReadCache};
 use stopgap_capture::UserStack;
 use stopgap_trace::MappedFile;
@@ -29,7 +31,7 @@ type Section = (&'static str, Range<u64>, Arc<[u8]>);
 /// A file's sections that unwinding needs, and where its segments lie.
 struct Tables {
     sections: Vec<Section>,
-    /// Offset in the file, size, and address of each segment.
+    /// Offset in the file, size, and address of each segment of code.
     segments: Vec<(u64, u64, u64)>,
     build_id: Option<Vec<u8>>,
 }
@@ -151,7 +153,10 @@ fn tables(file: &File) -> Option<Tables> {
         };
         tables.sections.push((name, range, data.into()));
     }
-    for segment in elf.segments() {
+    // Mappings of code are of segments of code; in a small file others lie in the same pages.
+    let code =
+        |flags: SegmentFlags| matches!(flags, SegmentFlags::Elf { p_flags } if p_flags & PF_X != 0);
+    for segment in elf.segments().filter(|segment| code(segment.flags())) {
         let (offset, size) = segment.file_range();
         tables.segments.push((offset, size, segment.address()));
     }
