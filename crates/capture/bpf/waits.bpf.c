@@ -162,6 +162,10 @@ const volatile u8 kernel_stacks = 1;
 const volatile u8 user_stacks = 1;
 const volatile u32 user_stacks_at_most = 20000;
 const volatile u64 interrupt_ns = 1000000; // shorter softirqs, interrupts and work items are not kept
+const volatile u8 histograms = 0;          // waits are counted, too
+const volatile u32 kinds_at_most = 0;      // of a period
+const volatile u32 processes_at_most = 0;  // of a period
+const volatile s32 futex = -1;             // the number of the call
 
 // Records. The reader's description of them is `src/record.rs`, byte for byte.
 
@@ -282,6 +286,8 @@ enum span_kind {
 	THROTTLED_RECLAIM = SPANS, SOFTIRQ, INTERRUPT, WORK
 };
 enum level { NOT_FOLLOWED, WAITS, WHOLE };
+// Kinds of locks, as the kernel's events have them; the last bit is ours.
+enum { LOCK_SPIN = 1, LOCK_READ = 2, LOCK_WRITE = 4, LOCK_RT = 8, LOCK_PERCPU = 16, LOCK_MUTEX = 32, LOCK_MMAP = 1 << 16 };
 struct thread {
 	u64 left, woken;
 	u64 arguments[3], ip, sp;
@@ -298,6 +304,11 @@ struct thread {
 	u64 lock;  // flags of the lock that is waited for | its holder << 32
 	u64 fault; // address of the last page fault
 	u32 level, flags;
+	u32 period, process;  // of the histograms
+	struct {
+		s32 call;
+		u32 how, sum;
+	} counted[2];         // where the last sleep, and the last wait for a CPU, were counted
 };
 MAP(threads, TASK_STORAGE) number(map_flags, NO_PREALLOC); of_type(key, int); of_type(value, struct thread); } threads SEC(".maps");
 
@@ -411,6 +422,13 @@ INLINE struct thread *whole(struct task_struct *task)
 {
 	struct thread *thread = thread_of(task);
 	return thread && thread->level >= WHOLE ? thread : 0;
+}
+
+INLINE u64 cgroup_of(struct task_struct *task)
+{
+	struct css_set *set = task->cgroups;
+	u64 id = set->dfl_cgrp->kn->id;
+	return id;
 }
 
 struct place {
@@ -630,11 +648,15 @@ INLINE bool wants_stack(struct thread *thread, u32 depth, u64 now)
 	return 1;
 }
 
+#include "histograms.bpf.h"
+
 INLINE void arrives(struct task_struct *task, struct task_struct *previous, u64 now)
 {
 	struct thread *thread = thread_of(task);
 	if (!thread || !thread->left)
 		return;
+	if (histograms)
+		add_up(task, thread, now);
 	u32 depth = depth_of(task), zero = 0;
 	struct batch *batch = map_lookup(&batches, &zero);
 	if (!batch)
@@ -693,13 +715,6 @@ SEC("tp_btf/sched_waking") int on_waking(u64 *ctx)
 }
 
 // Threads: their names, numbers and counts.
-
-INLINE u64 cgroup_of(struct task_struct *task)
-{
-	struct css_set *set = task->cgroups;
-	u64 id = set->dfl_cgrp->kn->id;
-	return id;
-}
 
 INLINE void describe(struct task *out, struct task_struct *task, enum task_why why, u32 level, u64 now)
 {
@@ -795,6 +810,7 @@ SEC("tp_btf/task_rename") int on_rename(u64 *ctx)
 	}
 	if (!thread)
 		return 0;
+	thread->period = 0; // histograms look its name up again
 	struct task *out = reserve(sizeof *out);
 	if (!out)
 		return 0;
@@ -1031,7 +1047,6 @@ SEC("tp_btf/mm_vmscan_throttled") int on_mm_vmscan_throttled(u64 *ctx)
 
 // Locks that make threads sleep. Spin locks are left alone: a program at the end of a wait for one that itself takes a ring's
 // spin lock could wait for itself (before 6.15).
-enum { LOCK_SPIN = 1, LOCK_READ = 2, LOCK_WRITE = 4, LOCK_RT = 8, LOCK_PERCPU = 16, LOCK_MUTEX = 32, LOCK_MMAP = 1 << 16 };
 SEC("tp_btf/contention_begin") int on_contention_begin(u64 *ctx)
 {
 	u32 flags = ctx[1];

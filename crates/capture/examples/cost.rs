@@ -3,9 +3,9 @@
 //! The figures need no quiet machine: what other programs do between two calls is not in them. A command is run instead of the
 //! two processes.
 //!
-//!     taskset -c 1 target/release/examples/cost [whole|waits|beside] [PART,PART...|usual [COMMAND...]]
+//!     taskset -c 1 target/release/examples/cost [whole|waits|beside] [PART,PART...|usual[,histograms] [COMMAND...]]
 //!
-//! `whole`: the two processes are followed; `waits`: only their waits are kept; `beside`: neither.
+//! `whole`: the two processes are followed; `waits`: only their waits are kept; `beside`: neither. `histograms` counts waits, too.
 
 use std::io::{self, Read, Write, pipe, stdin, stdout};
 use std::process::{Child, Command, Stdio};
@@ -23,17 +23,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Some(first) = level.strip_prefix("plays ") {
         return Ok(plays(first == "first")?);
     }
-    let parts = match words.next().as_deref() {
-        None | Some("usual") => Options::default().parts,
-        Some(list) => list
-            .split(',')
-            .filter_map(|word| Part::ALL.into_iter().find(|part| part.word() == word))
-            .collect(),
-    };
+    let list = words.next().unwrap_or_else(|| "usual".to_owned());
+    let mut parts = Vec::new();
+    for word in list.split(',') {
+        match word {
+            "usual" => parts.extend(Options::default().parts),
+            word => parts.extend(Part::ALL.into_iter().find(|part| part.word() == word)),
+        }
+    }
     let before: Vec<u32> = ids();
     let mut capture = Capture::start(&Options {
         parts,
         whole_machine: level == "waits",
+        histograms: list
+            .split(',')
+            .any(|word| word == "histograms")
+            .then_some(2_048),
         ..Options::default()
     })?;
     for (part, why) in capture.lacks() {

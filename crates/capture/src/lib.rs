@@ -11,6 +11,7 @@
 //! | [`Capture`] | loads and attaches the programs, follows threads, reads records |
 //! | [`Record`] | what comes |
 //! | [`Part`] | what can be left out, and what it costs |
+//! | [`Histogram`] | waits counted in the kernel, by process, call and how the thread waited |
 //!
 //! ```no_run
 //! use stopgap_capture::{Capture, Follow, Level, Options, Record};
@@ -35,11 +36,13 @@ mod batch;
 mod btf;
 mod capture;
 mod error;
+mod histogram;
 mod part;
 mod record;
 
 pub use capture::{Capture, Follow, Level, Options};
 pub use error::Error;
+pub use histogram::{BUCKETS, Histogram, How, Process, bucket_begin};
 pub use part::Part;
 pub use record::{
     Block, Enter, Exec, Leave, Malformed, Record, Signal, Span, SpanKind, Task, TaskEvent,

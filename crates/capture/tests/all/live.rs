@@ -15,14 +15,15 @@ use stopgap_capture::{
 use stopgap_testing::{Skip, skip};
 
 /// One test at a time: each counts what is attached, or what its threads do.
-static ALONE: Mutex<()> = Mutex::new(());
+pub(super) static ALONE: Mutex<()> = Mutex::new(());
 
 /// Starts a capture of this process; `None` where that needs root or another kernel.
 fn start() -> Option<Capture> {
     start_with(&Options::default())
 }
 
-fn start_with(options: &Options) -> Option<Capture> {
+/// As [`start`], with other options.
+pub(super) fn start_with(options: &Options) -> Option<Capture> {
     let mut capture = match Capture::start(options) {
         Ok(capture) => capture,
         Err(Error::Unsupported(why)) if why.contains("Operation not permitted") => {

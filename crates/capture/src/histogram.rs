@@ -1,0 +1,338 @@
+//! Histograms of waits, which the programs count by process, call and how a thread waited (`bpf/histograms.bpf.h`).
+//!
+//! ```text
+//! period 2: the programs fill set 0 | period 3: they fill set 1; set 0 is read, then cleared | period 4: set 0 again
+//! ```
+
+use std::collections::HashMap as Names;
+
+use aya::maps::{Array, HashMap, MapData, PerCpuArray, PerCpuValues};
+use aya::{Ebpf, util};
+
+use crate::Error;
+use crate::capture::{lacks_map, map, unsupported};
+
+/// The buckets of a [`Histogram`].
+pub const BUCKETS: usize = 109;
+/// The bit of the shortest time of the second bucket: 1.024 us.
+const SHORTEST_BIT: usize = 10;
+/// Bytes of `struct sum`.
+const SUM: usize = 24 + 4 * (BUCKETS + 1);
+/// Bytes of `struct process_name`, of `struct kind_of_wait` and of `struct periods`.
+const PROCESS: usize = 32;
+const KIND: usize = 16;
+const PERIODS: usize = 24;
+/// All histograms of all CPUs together take so many bytes at most, where that leaves [`LEAST_KINDS`].
+const MEMORY: usize = 32 << 20;
+const LEAST_KINDS: u32 = 256;
+const MOST_KINDS: u32 = 1 << 16;
+const MOST_PROCESSES: u32 = 1024;
+
+/// How a thread waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum How {
+    /// Ready, without a CPU.
+    RunQueue,
+    /// Stopped by the CPU quota of its cgroup.
+    CpuQuota,
+    /// Stopped by a signal or a debugger.
+    Stopped,
+    /// Asleep; a signal wakes it.
+    Asleep,
+    /// Asleep, and no signal wakes it (state D).
+    Uninterruptible,
+    /// The kernel counts the sleep as one for I/O.
+    ForIo,
+    /// In futex(2), whose arguments are those of a lock.
+    FutexLock,
+    /// For the mmap_lock of its own process.
+    MmapLock,
+    /// In the middle of direct reclaim.
+    DirectReclaim,
+    /// In the middle of reclaim of its memory cgroup.
+    MemcgReclaim,
+    /// In the middle of compaction.
+    Compaction,
+    /// In a shrinker.
+    Shrinker,
+    /// For another lock of the kernel.
+    Lock,
+    /// For the mmap_lock of any process.
+    AnyMmapLock,
+    /// For a DMA fence.
+    Fence,
+}
+
+/// As `enum how`.
+const HOWS: [How; 15] = [
+    How::RunQueue,
+    How::CpuQuota,
+    How::Stopped,
+    How::Asleep,
+    How::Uninterruptible,
+    How::ForIo,
+    How::FutexLock,
+    How::MmapLock,
+    How::DirectReclaim,
+    How::MemcgReclaim,
+    How::Compaction,
+    How::Shrinker,
+    How::Lock,
+    How::AnyMmapLock,
+    How::Fence,
+];
+
+/// Waits of one kind that ended in one period. A thread that slept and then waited for a CPU counts in two: the sleep, and the wait
+/// for the CPU ([`How::RunQueue`]).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Histogram {
+    /// The process; `None`: one of the others, for which there was no room.
+    pub process: Option<Process>,
+    /// The system call; `None` outside of one, and where there was no room for the kind.
+    pub call: Option<u32>,
+    /// How it waited.
+    pub how: How,
+    /// How many waits.
+    pub waits: u64,
+    /// Their lengths together in nanoseconds.
+    pub ns: u64,
+    /// The longest of them in nanoseconds.
+    pub longest: u64,
+    /// How many waits each bucket has; [`bucket_begin`] says of which lengths.
+    pub buckets: [u64; BUCKETS],
+}
+
+/// Processes of one name in one cgroup.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Process {
+    /// The name of the process's first thread.
+    pub comm: String,
+    /// The id of its cgroup in the unified hierarchy.
+    pub cgroup: u64,
+}
+
+/// Returns the shortest time in nanoseconds of a bucket: four buckets for each doubling from 1.024 us to 2 minutes.
+#[must_use]
+pub fn bucket_begin(bucket: usize) -> u64 {
+    let Some(step) = bucket.checked_sub(1) else {
+        return 0;
+    };
+    let step = step.min(BUCKETS - 2);
+    (4 + (step as u64 & 3)) << (SHORTEST_BIT - 2 + step / 4)
+}
+
+/// The sizes of the maps, and what the reader knows of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sets {
+    /// Kinds of a period.
+    pub(crate) kinds: u32,
+    pub(crate) processes: u32,
+    period: u32,
+    /// Whether the set of the period before has not been read.
+    closed: bool,
+}
+
+impl Sets {
+    /// Returns sets of `kinds` of waits a period each, or of fewer where so many CPUs need too much memory.
+    pub(crate) fn new(kinds: u32, cpus: usize) -> Sets {
+        let most = MEMORY / (2 * SUM * cpus.max(1));
+        let most = u32::try_from(most).unwrap_or(MOST_KINDS).max(LEAST_KINDS);
+        let kinds = kinds.clamp(1, most.min(MOST_KINDS));
+        Sets {
+            kinds,
+            processes: MOST_PROCESSES.min(kinds),
+            period: 2,
+            closed: false,
+        }
+    }
+
+    /// Returns the entries of the map `sums`.
+    pub(crate) fn sums(&self) -> u32 {
+        2 * self.stride()
+    }
+
+    fn stride(&self) -> u32 {
+        HOWS.len() as u32 + self.kinds
+    }
+
+    /// Begins the first period.
+    pub(crate) fn begin(&self, ebpf: &mut Ebpf) -> Result<(), Error> {
+        write(ebpf, periods(self.period, [0; 2], [0; 2]))
+    }
+
+    /// Ends a period and begins the next. What the period counted is to be read before the next end.
+    pub(crate) fn turn(&mut self, ebpf: &mut Ebpf) -> Result<(), Error> {
+        if self.closed {
+            self.read(ebpf)?; // nobody wanted it
+        }
+        // The set that begins is clear; the counts of the one that ends are read with it.
+        let ends = counts(ebpf)?;
+        let set = self.period as usize & 1;
+        let (mut processes, mut kinds) = (ends.0, ends.1);
+        (processes[1 - set], kinds[1 - set]) = (0, 0);
+        self.period += 1;
+        self.closed = true;
+        write(ebpf, periods(self.period, processes, kinds))
+    }
+
+    /// Returns what the period counted that ended last, and clears its set; nothing where it was read already. It must have ended some
+    /// milliseconds before: a program that was under way at its end is done then.
+    pub(crate) fn read(&mut self, ebpf: &mut Ebpf) -> Result<Vec<Histogram>, Error> {
+        if !std::mem::take(&mut self.closed) {
+            return Ok(Vec::new());
+        }
+        let set = (self.period - 1) & 1;
+        let failed = |error: aya::maps::MapError| unsupported("reading histograms", &error);
+        let mut names: Names<u32, Process> = Names::new();
+        {
+            let map = map(ebpf, "processes")?;
+            let mut map: HashMap<&mut MapData, [u8; PROCESS], u32> =
+                HashMap::try_from(map).map_err(|_| lacks_map())?;
+            let of_set: Vec<([u8; PROCESS], u32)> = map
+                .iter()
+                .filter_map(Result::ok)
+                .filter(|(name, _)| u32_at(name, 0) == set)
+                .collect();
+            for (name, number) in of_set {
+                map.remove(&name).map_err(failed)?;
+                names.insert(number, process(&name));
+            }
+        }
+        let mut kinds: Vec<(u32, Option<u32>, Option<u32>, How)> = Vec::new();
+        {
+            let map = map(ebpf, "kinds")?;
+            let mut map: HashMap<&mut MapData, [u8; KIND], u32> =
+                HashMap::try_from(map).map_err(|_| lacks_map())?;
+            let of_set: Vec<([u8; KIND], u32)> = map
+                .iter()
+                .filter_map(Result::ok)
+                .filter(|(kind, _)| u32_at(kind, 0) == set)
+                .collect();
+            for (kind, sum) in of_set {
+                map.remove(&kind).map_err(failed)?;
+                let Some(&how) = HOWS.get(u32_at(&kind, 12) as usize) else {
+                    continue;
+                };
+                let call = u32::try_from(u32_at(&kind, 8).cast_signed()).ok();
+                kinds.push((sum, Some(u32_at(&kind, 4)), call, how));
+            }
+        }
+        let first = set * self.stride();
+        let others = (first..).zip(HOWS);
+        kinds.extend(others.map(|(sum, how)| (sum, None, None, how)));
+        let map = map(ebpf, "sums")?;
+        let mut sums: PerCpuArray<&mut MapData, [u8; SUM]> =
+            PerCpuArray::try_from(map).map_err(|_| lacks_map())?;
+        let cpus = util::nr_cpus().unwrap_or(1);
+        let mut found = Vec::new();
+        for (sum, process, call, how) in kinds {
+            let each = sums.get(&sum, 0).map_err(failed)?;
+            let process = process.and_then(|number| names.get(&number).cloned());
+            let mut histogram = Histogram {
+                process,
+                call,
+                how,
+                waits: 0,
+                ns: 0,
+                longest: 0,
+                buckets: [0; BUCKETS],
+            };
+            each.iter().for_each(|bytes| histogram.add(bytes));
+            if histogram.waits > 0 {
+                found.push(histogram);
+                let zero = PerCpuValues::try_from(vec![[0; SUM]; cpus]);
+                let zero = zero.map_err(|error| unsupported("clearing histograms", &error))?;
+                sums.set(sum, zero, 0).map_err(failed)?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn write(ebpf: &mut Ebpf, bytes: [u8; PERIODS]) -> Result<(), Error> {
+    let map = map(ebpf, "periods")?;
+    let mut map: Array<&mut MapData, [u8; PERIODS]> =
+        Array::try_from(map).map_err(|_| lacks_map())?;
+    map.set(0, bytes, 0)
+        .map_err(|error| unsupported("a period of histograms", &error))
+}
+
+/// Returns how many processes and kinds have a number, by set.
+fn counts(ebpf: &mut Ebpf) -> Result<([u32; 2], [u32; 2]), Error> {
+    let map = map(ebpf, "periods")?;
+    let map: Array<&mut MapData, [u8; PERIODS]> = Array::try_from(map).map_err(|_| lacks_map())?;
+    let bytes = map
+        .get(&0, 0)
+        .map_err(|error| unsupported("a period of histograms", &error))?;
+    Ok((
+        [u32_at(&bytes, 8), u32_at(&bytes, 12)],
+        [u32_at(&bytes, 16), u32_at(&bytes, 20)],
+    ))
+}
+
+impl Histogram {
+    /// Adds the `struct sum` of a CPU.
+    fn add(&mut self, bytes: &[u8; SUM]) {
+        self.waits += u64_at(bytes, 0);
+        self.ns += u64_at(bytes, 8);
+        self.longest = self.longest.max(u64_at(bytes, 16));
+        for (bucket, waits) in self.buckets.iter_mut().enumerate() {
+            *waits += u64::from(u32_at(bytes, 24 + 4 * bucket));
+        }
+    }
+}
+
+fn periods(period: u32, processes: [u32; 2], kinds: [u32; 2]) -> [u8; PERIODS] {
+    let [a, b] = processes;
+    let [c, d] = kinds;
+    let mut bytes = [0; PERIODS];
+    for (to, number) in bytes.chunks_exact_mut(4).zip([period, 0, a, b, c, d]) {
+        to.copy_from_slice(&number.to_le_bytes());
+    }
+    bytes
+}
+
+fn process(name: &[u8; PROCESS]) -> Process {
+    let comm = &name[16..];
+    let end = comm.iter().position(|&byte| byte == 0);
+    Process {
+        comm: String::from_utf8_lossy(&comm[..end.unwrap_or(comm.len())]).into_owned(),
+        cgroup: u64_at(name, 8),
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..]
+        .first_chunk()
+        .copied()
+        .map_or(0, u32::from_le_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..]
+        .first_chunk()
+        .copied()
+        .map_or(0, u64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_four_for_each_doubling() {
+        let begins: Vec<u64> = (0..BUCKETS).map(bucket_begin).collect();
+        assert_eq!(&begins[..6], [0, 1024, 1280, 1536, 1792, 2048]);
+        assert!(begins.is_sorted());
+        assert_eq!(begins[BUCKETS - 1], (1 << 36) + 3 * (1 << 34), "120 s");
+    }
+
+    #[test]
+    fn many_cpus_have_fewer_kinds() {
+        assert_eq!(Sets::new(2048, 2).kinds, 2048);
+        let many = Sets::new(2048, 64).kinds;
+        assert!((500..600).contains(&many), "{many}");
+        assert_eq!(Sets::new(2048, 1 << 20).kinds, LEAST_KINDS);
+        assert_eq!(Sets::new(0, 1).kinds, 1);
+    }
+}
