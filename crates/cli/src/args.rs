@@ -103,7 +103,9 @@ impl Command {
             Command::Check(flags) => flags.common.dry_run,
             Command::Probe(probe) => probe.question.common().common.dry_run,
             Command::Kernels(flags) => flags.dry_run,
-            Command::Watch(flags) => flags.finish.is_some(),
+            Command::Watch(flags) => {
+                flags.finish.is_some() || flags.thin.is_some() || flags.history.is_some()
+            }
             Command::Restore(_) => true,
             _ => false,
         }

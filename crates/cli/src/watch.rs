@@ -9,10 +9,12 @@
 //! | `pace` | how often a window may be written |
 //! | `survive` | the last seconds on the disk, and out of it |
 //! | `folder` | names, the bound on the disk, what a killed watch left |
+//! | `history` | what the kernel counts, kept for 30 days, and shown |
 //! | `page` | a window becomes files, in a process of its own |
 
 mod folder;
 mod growth;
+mod history;
 mod pace;
 mod page;
 mod stream;
@@ -38,6 +40,7 @@ use crate::record::{remove, subject_of};
 use crate::session::tell;
 use crate::{args, output, places};
 use growth::MapGrowth;
+use history::Keeper;
 use pace::Pace;
 use stream::{Stream, Whose};
 use survive::Survivor;
@@ -81,6 +84,12 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
     }
     if let Some(file) = &args.keep_in {
         return survive::keep_in(file, args.buffer);
+    }
+    if let Some(folder) = &args.thin {
+        return history::thin(folder);
+    }
+    if let Some(back) = args.history {
+        return history::show(args, back);
     }
     if args.duration == Some(Nanos(0)) {
         return Err(Failure::error(
@@ -144,6 +153,7 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
         marks: args.mark.clone(),
         not: std::process::id(),
     };
+    let keeper = Keeper::start(&directory, &black_box, names.clone());
     let mut stream = Stream::new(&limits, names, whose);
     let now = Linux.now();
     black_box.drain(now.saturating_sub(args.keep), |record| {
@@ -182,6 +192,7 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
         args,
         waiting,
         survivor,
+        keeper,
         directory,
         black_box,
         stream,
@@ -330,6 +341,8 @@ struct Watch<'a> {
     stream: Stream,
     /// Keeps the last seconds on the disk.
     survivor: Option<Survivor>,
+    /// Keeps the history.
+    keeper: Option<Keeper>,
     triggers: Triggers,
     growth: Option<MapGrowth>,
     /// When waits that are open are looked at next.
@@ -399,6 +412,9 @@ impl Watch<'_> {
         )?;
         if let Some(survivor) = &mut self.survivor {
             survivor.send(&self.black_box.last());
+        }
+        if let Some(keeper) = &mut self.keeper {
+            keeper.step(&mut self.black_box);
         }
         if now >= self.next_look {
             let ran = Linux.thread_cpu();
@@ -567,6 +583,9 @@ impl Watch<'_> {
 
     fn end(mut self, why: &str, watched: Nanos) -> Result<ExitCode, Failure> {
         let deadline = Linux.now() + LAST_PAGE;
+        if let Some(keeper) = self.keeper.take() {
+            keeper.end(&mut self.black_box);
+        }
         // Nothing is recorded any more while the last page is made.
         drop(self.black_box);
         if let Some(survivor) = self.survivor.take() {

@@ -219,7 +219,7 @@ impl Explainer {
                 self.mappings.counter(self.at(), name, event.pid, *value);
             }
             // Another thread may have sent it, which does nothing else of its own there.
-            Kind::Mark { .. } | Kind::Signal { .. } => {}
+            Kind::Mark { .. } | Kind::Signal { .. } | Kind::Waits { .. } => {}
             _ => self.action(event),
         }
         while let Some((exit, tid)) = self.ending.front().copied()

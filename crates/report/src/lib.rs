@@ -24,6 +24,7 @@ pub mod doctor;
 pub mod explain;
 mod fix;
 pub mod gate;
+pub mod history;
 pub mod html;
 pub mod now;
 mod profile;

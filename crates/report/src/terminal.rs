@@ -13,7 +13,7 @@ use crate::table::{Screen, Style, Table, join, known, known_or};
 use crate::text::thousands;
 
 /// Heights of a bar, lowest first.
-const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+pub(crate) const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Columns of a spread.
 const COLUMNS: usize = 24;

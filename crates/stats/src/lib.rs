@@ -5,6 +5,7 @@
 //! * [`advise`]: which policy to use (JSON `stopgap.advise/1`), and the rule.
 //! * [`explain`]: the record of an explained trace (JSON `stopgap.explain/1`).
 //! * [`watch`]: what a watch says (JSON `stopgap.watch/2`), a document a stall.
+//! * [`history`]: what `watch --history` says (JSON `stopgap.history/1`), and how its rows add up.
 //! * [`histogram`]: latency histograms, HdrHistogram V2 in base64 inside the record.
 //! * [`prices`]: what the page allocator's work costs here (JSON `stopgap.prices/1`).
 //! * [`profile`]: where CPU time went, by samples: a part of an explained trace.
@@ -29,6 +30,7 @@ pub mod fix;
 pub mod gather;
 pub mod growth;
 pub mod histogram;
+pub mod history;
 pub mod ministat;
 #[cfg(test)]
 mod noise;

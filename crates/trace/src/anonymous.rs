@@ -193,7 +193,9 @@ fn rule(column: Column, kind: &str) -> Rule {
         | Column::Operation
         | Column::Driver
         | Column::What
-        | Column::Moment => Rule::Stays,
+        | Column::Moment
+        | Column::Cause
+        | Column::Buckets => Rule::Stays,
         Column::Filename | Column::Cgroup => Rule::Path,
         Column::Stack | Column::UserStack => Rule::Stack,
         Column::Name if kind == "span" => Rule::Stays,

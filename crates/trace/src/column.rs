@@ -188,6 +188,13 @@ columns! {
     MajorFaults "major_faults" U64 "" "page faults of it that needed the disk";
     Signal "signal" U32 "" "number of the signal";
     ToProcess "to_process" Bool "" "whether the signal is sent to the whole process";
+    UptimeNs "uptime_ns" U64 "ns" "the row's time on the clock that runs since boot (`CLOCK_MONOTONIC`), where `time_ns` is on another";
+    BootId "boot_id" Text "" "the boot in which it was";
+    Cause "cause" Text "" "why threads waited, in `explain`'s words; `idle`: for work, for time or for a child";
+    Waits "waits" U64 "" "how many waits; a sleep and the time without a CPU after it are two";
+    SumNs "sum_ns" U64 "ns" "their lengths together";
+    LongestNs "longest_ns" U64 "ns" "the longest of them";
+    Buckets "buckets" Text "" "how many waits of which length, as `1024:5 1280:2`: 5 of at least 1,024 and less than 1,280 ns; four buckets for each doubling; `0` is below 1,024";
 }
 
 #[cfg(test)]

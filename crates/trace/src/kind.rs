@@ -385,6 +385,28 @@ kinds! {
         /// What.
         name: Text = Name;
     }
+    Waits "waits" "Waits of one cause in one call, of the processes of one name in one cgroup, that ended between `begin_ns` and `time_ns`, added up (the history of `watch`). Without a `comm`: of processes or calls that there was no room to tell apart." {
+        /// When the counting began.
+        begin: Nanos = BeginNs;
+        /// The end on the clock that runs since boot (`CLOCK_MONOTONIC`).
+        uptime: Option<Nanos> = UptimeNs;
+        /// The boot.
+        boot: Option<Text> = BootId;
+        /// The cgroup of the processes.
+        cgroup: Option<Text> = Cgroup;
+        /// The name of the call.
+        call: Option<Text> = SyscallName;
+        /// Why they waited.
+        cause: Text = Cause;
+        /// How many waits.
+        waits: u64 = Waits;
+        /// Their lengths together.
+        sum: Nanos = SumNs;
+        /// The longest.
+        longest: Nanos = LongestNs;
+        /// How many of which length.
+        buckets: Text = Buckets;
+    }
 }
 
 /// A call stack as flame graphs write it: outermost call first, frames joined by `;`, a kernel

@@ -6,10 +6,13 @@
 //!                                                     |           |
 //!                                        each record to a caller  take: the spool of a trace
 //! ```
+//!
+//! Beside it the kernel counts all waits in histograms ([`BlackBox::histograms`]), whether or not the rings are read in time.
 
 mod kept;
 mod ring;
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
@@ -19,15 +22,15 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::System;
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::local_time::utc;
-use stopgap_trace::Loss;
+use stopgap_trace::{Loss, Metadata};
 
-pub use stopgap_capture::{Record, TaskEvent, Wait, flag};
+pub use stopgap_capture::{Histogram, How, Record, TaskEvent, Wait, bucket_begin, flag};
 
 use crate::capture::{describe, maps, refuse_namespace, write_json};
 use crate::description::{Description, Subject};
 use crate::error::{Error, Result};
 use crate::spool::{self, DESCRIPTION, END, End, Spool};
-use crate::waits::{MAPS, Mapped, WaitsDescription, syscall_names, unsupported, waits_of};
+use crate::waits::{Cgroups, MAPS, Mapped, WaitsDescription, syscall_names, unsupported, waits_of};
 use kept::About;
 pub use kept::{keep, recover};
 use ring::{Ring, Slice, is_end, is_thread};
@@ -39,6 +42,10 @@ const LEAST_RINGS: Bytes = Bytes::mib(16);
 const RING: Bytes = Bytes::mib(1);
 /// Where a reading brings more than one part in so many of the rings, the next one is soon.
 const BUSY_PART: u64 = 16;
+/// Kinds of waits of ten seconds that the kernel tells apart: 2 MB a CPU.
+const KINDS: u32 = 2_048;
+/// Paths of cgroups that are kept.
+const MOST_PATHS: usize = 1 << 14;
 /// From one reading to the next, on a quiet machine and on a busy one.
 const STEP: Nanos = Nanos::millis(100);
 const BUSY_STEP: Nanos = Nanos::millis(20);
@@ -60,6 +67,10 @@ pub struct BlackBox<'s> {
     lost: u64,
     /// A line for each executable mapping of the process whose mappers are asked about.
     maps: Vec<u8>,
+    cgroups: Cgroups,
+    paths: HashMap<u64, String>,
+    /// Whether the hierarchy has been looked through since the last turn.
+    walked: bool,
 }
 
 /// The last seconds, written down.
@@ -95,6 +106,7 @@ impl<'s> BlackBox<'s> {
             ring_bytes: rings.0,
             long_ns: LONG.0,
             mappers: true,
+            histograms: Some(KINDS),
             ..stopgap_capture::Options::default()
         };
         let mut capture = Capture::start(&options).map_err(unsupported)?;
@@ -125,6 +137,9 @@ impl<'s> BlackBox<'s> {
             step: STEP,
             lost: 0,
             maps: Vec::new(),
+            cgroups: Cgroups::new(system),
+            paths: HashMap::new(),
+            walked: false,
         })
     }
 
@@ -178,6 +193,42 @@ impl<'s> BlackBox<'s> {
             self.free = free;
         }
         Ok(lost)
+    }
+
+    /// Returns what its traces say of the machine.
+    #[must_use]
+    pub fn metadata(&self) -> &Metadata {
+        &self.description.metadata
+    }
+
+    /// Ends a period of histograms and begins the next.
+    ///
+    /// # Errors
+    /// As [`Capture::turn`].
+    pub fn turn(&mut self) -> Result<()> {
+        self.walked = false;
+        self.capture.turn().map_err(unsupported)
+    }
+
+    /// Returns the histograms of the period that ended last, once; some milliseconds after its end.
+    ///
+    /// # Errors
+    /// As [`Capture::histograms`].
+    pub fn histograms(&mut self) -> Result<Vec<Histogram>> {
+        self.capture.histograms().map_err(unsupported)
+    }
+
+    /// Returns the path of a cgroup in the unified hierarchy by its id; `None` where it is gone, or there is no such hierarchy.
+    pub fn cgroup(&mut self, id: u64) -> Option<String> {
+        if !self.paths.contains_key(&id) && !std::mem::replace(&mut self.walked, true) {
+            if self.paths.len() > MOST_PATHS {
+                self.paths.clear();
+                self.cgroups = Cgroups::new(self.system);
+            }
+            let found = self.cgroups.walk().into_iter();
+            self.paths.extend(found.map(|group| (group.id, group.path)));
+        }
+        self.paths.get(&id).cloned()
     }
 
     /// Returns the records of all threads as they are now: counts, and the waits that are open.

@@ -22,6 +22,7 @@ use stopgap_events::units::Bytes;
 use crate::perf::Mapping;
 
 pub use cgroups::CGROUPS;
+pub(crate) use cgroups::Cgroups;
 pub use mappers::{Mapper, mappers};
 pub(crate) use source::Waits;
 pub use spool::WaitSpool;

@@ -64,9 +64,16 @@ pub(crate) struct Watch {
     /// Print a line of JSON a stall, and one at the end (schema stopgap.watch/2).
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print what threads lost time to in the last TIME, as -24h, -30m or -7d, by cause, with a picture, and watch nothing. Each watch
+    /// keeps a history of 30 days in DIR/history. With --json schema stopgap.history/1.
+    #[arg(long, value_name = "TIME", value_parser = back, allow_hyphen_values = true)]
+    pub(crate) history: Option<Nanos>,
     /// Make the files of a window that was taken out, from its folder; watch does this itself.
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub(crate) finish: Option<PathBuf>,
+    /// Merge old files of the history in this folder; watch does this itself.
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    pub(crate) thin: Option<PathBuf>,
     /// Write what standard input sends into this file; watch does this itself.
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) keep_in: Option<PathBuf>,
@@ -133,6 +140,27 @@ impl What {
             What::Blocked => "blocked",
             What::CpuQuota => "cpu-quota",
         }
+    }
+}
+
+/// A time back from now: `-24h`, `24h`, `7d`.
+fn back(text: &str) -> Result<Nanos, String> {
+    const LONGEST: u64 = 30 * 24 * 3_600;
+    let wrong = || format!("'{text}' is no time back; write it as -24h, -30m or -7d");
+    let length = text.strip_prefix('-').unwrap_or(text);
+    let number = length.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &length[number.len()..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 24 * 3_600,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    match number.saturating_mul(unit) {
+        0 => Err(format!("'{text}': nothing happens in no time")),
+        seconds if seconds > LONGEST => Err(format!("'{text}' is longer than 30 days")),
+        seconds => Ok(Nanos::secs(seconds)),
     }
 }
 
@@ -303,6 +331,34 @@ mod tests {
         assert_eq!(growth("off"), Ok(MapGrowth::Off));
         for wrong in ["24h", "1m/24h", "24h/1ms", "24/1m", "x/1m", "24h/2h"] {
             assert!(growth(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_time_back_has_a_unit_and_30_days_at_most() {
+        for (text, seconds) in [
+            ("-24h", 86_400),
+            ("24h", 86_400),
+            ("-7d", 604_800),
+            ("-90s", 90),
+        ] {
+            assert_eq!(back(text), Ok(Nanos::secs(seconds)), "{text}");
+        }
+        for wrong in [
+            "",
+            "-",
+            "-0h",
+            "0d",
+            "24",
+            "-24",
+            "yesterday",
+            "--json",
+            "31d",
+            "-721h",
+            "-1x",
+            "- 1h",
+        ] {
+            assert!(back(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -53,6 +53,13 @@ impl Watching {
     }
 }
 
+/// Names of what is in the directory but for the history.
+fn stalls(folder: &Path) -> Vec<String> {
+    let mut names = names(folder);
+    names.retain(|name| name != "history");
+    names
+}
+
 /// Nothing fires but what is asked for.
 const QUIET: [&str; 6] = ["--psi", "off", "--slow", "off", "--map-growth", "off"];
 
@@ -89,7 +96,7 @@ fn a_request_is_a_page_and_the_end_leaves_only_that() {
     assert_eq!(lines[0]["triggers"][0]["kind"], "request");
     assert_eq!(lines[1]["stalls"], 1);
     assert_eq!(lines[1]["why"], "the process ended");
-    let names = names(&folder);
+    let names = stalls(&folder);
     assert_eq!(names.len(), 2, "{names:?}");
     let trace = Path::new(lines[0]["trace"].as_str().unwrap());
     Input::new(std::fs::File::open(trace).unwrap())
@@ -126,7 +133,7 @@ fn a_slow_call_fires_and_the_whole_system_is_seen() {
     let named = said.contains("nanosleep of dozer (") && said.contains(" lost: event, 100 % of 60");
     assert!(named && said.contains("-> "), "{said}");
     assert!(said.contains("interrupted"), "{said}");
-    assert_eq!(names(&folder).len() % 2, 0);
+    assert_eq!(stalls(&folder).len() % 2, 0);
 }
 
 /// A thread waits for a file lock: nobody named the call, and the trace has what was before the wait and what came after it.
@@ -378,7 +385,7 @@ fn the_last_seconds_survive_a_killed_watch() {
         "{said}"
     );
     assert_eq!(left(&watching.folder), 0);
-    let page = names(&watching.folder);
+    let page = stalls(&watching.folder);
     let page = page.iter().find(|name| name.ends_with(".txt")).unwrap();
     let page = std::fs::read_to_string(watching.folder.join(page)).unwrap();
     assert!(
@@ -401,7 +408,7 @@ fn a_full_disk_is_said_and_the_watch_goes_on() {
          {stopgap} watch --psi off --slow off --buffer 1M -o {small} & watch=$!; \
          sleep 1; \
          kill -USR1 $watch; sleep 2; kill -0 $watch && echo goes on; kill -INT $watch; wait $watch; \
-         echo status $?; ls -A {small} | wc -l",
+         echo status $?; ls -A {small} | grep -v history | wc -l",
         small = small.display(),
         stopgap = crate::common::STOPGAP,
     );
@@ -427,6 +434,157 @@ fn a_full_disk_is_said_and_the_watch_goes_on() {
         said.ends_with("\n0\n"),
         "nothing of use to nobody is left: {said} {told}"
     );
+}
+
+/// Waits of known calls, each measured by the program itself.
+const WAITER: &str = r#"
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+static long long now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000LL + t.tv_nsec; }
+int main(void) {
+	long long slept = 0, polled = 0;
+	struct timespec length = { 0, 4000000 };
+	for (int i = 0; i < 150; i++) {
+		long long begin = now();
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &length, NULL);
+		slept += now() - begin;
+		begin = now();
+		poll(NULL, 0, 3);
+		polled += now() - begin;
+	}
+	printf("%lld %lld\n", slept, polled);
+	return 0;
+}
+"#;
+
+/// What the kernel counted is what the program measured, and another watch goes on with the history.
+#[test]
+fn a_history_adds_up_to_what_a_program_measured_itself() {
+    if !may("watch") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let (source, program) = (
+        place.path().join("waiter.c"),
+        place.path().join("hist-waiter"),
+    );
+    std::fs::write(&source, WAITER).unwrap();
+    let built = std::process::Command::new("cc")
+        .args([source.as_os_str(), "-o".as_ref(), program.as_os_str()])
+        .output();
+    if !built.is_ok_and(|built| built.status.success()) {
+        return skip(&Skip::program("cc"));
+    }
+    let mut measured = [0_u64; 2];
+    let mut waits = 0;
+    let run = Run::new();
+    let folder = run.directory.path().join("kept");
+    for round in 0..2 {
+        let words = [&["watch", "-o", folder.to_str().unwrap()], &QUIET[..]].concat();
+        let told = run.path(format!("told-{round}"));
+        let errors = std::fs::File::create(&told).unwrap();
+        let mut command = run.command(&words);
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .unwrap();
+        wait_for("its beginning", || {
+            let told = std::fs::read_to_string(&told).unwrap();
+            told.contains("Ctrl-C ends").then_some(())
+        });
+        let output = std::process::Command::new(&program).output().unwrap();
+        for (all, one) in measured
+            .iter_mut()
+            .zip(text(&output.stdout).split_whitespace())
+        {
+            *all += one.parse::<u64>().unwrap();
+        }
+        crate::common::signal("-INT", child.id());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        waits += 150;
+    }
+    let folder = folder.to_str().unwrap();
+    let output = run.output(&["watch", "--history", "-1h", "--json", "-o", folder]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let document = valid("stopgap.history-1.json", &text(&output.stdout));
+    let sum = |call: Option<&str>, field: &str, cause: &dyn Fn(&str) -> bool| -> u64 {
+        let kinds = document["kinds"].as_array().unwrap().iter();
+        let ours = kinds.filter(|kind| {
+            kind["process"] == "hist-waiter"
+                && kind["call"].as_str() == call
+                && cause(kind["cause"].as_str().unwrap())
+        });
+        ours.map(|kind| kind[field].as_u64().unwrap()).sum()
+    };
+    // Between two looks at its clock the program may also have lost its CPU outside of the call.
+    let outside = sum(None, "ns", &|_| true);
+    for (call, measured) in [("clock_nanosleep", measured[0]), ("poll", measured[1])] {
+        let counted = sum(Some(call), "ns", &|_| true);
+        assert!(
+            counted <= measured + measured / 100,
+            "{call}: {counted} of {measured}"
+        );
+        // A hypervisor may stop its CPU while it runs.
+        let stolen = 10_000_000;
+        assert!(
+            counted + outside + stolen >= measured - measured / 100,
+            "{call}: {counted} and {outside} of {measured}"
+        );
+        // A sleep is none where its timer was faster than the way off the CPU.
+        let slept = sum(Some(call), "waits", &|cause| cause == "idle");
+        assert!((waits - 10..=waits).contains(&slept), "{call}: {slept}");
+    }
+    let output = run.output(&["watch", "--history", "-1h", "-o", folder]);
+    let said = text(&output.stdout);
+    assert!(
+        said.lines().count() > 3 && said.contains(" watched"),
+        "{said}"
+    );
+    // A file that is cut is said, and the others are read.
+    let place = Path::new(folder).join("history");
+    let part = names(&place)
+        .into_iter()
+        .find(|name| name.starts_with("part-"))
+        .unwrap();
+    let bytes = std::fs::read(place.join(&part)).unwrap();
+    std::fs::write(place.join(&part), &bytes[..bytes.len() / 2]).unwrap();
+    let output = run.output(&["watch", "--history", "-1h", "-o", folder]);
+    let said = text(&output.stdout);
+    assert!(
+        said.contains(&format!("unknown: what {part} has: ")),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_history_that_is_not_there_is_said_in_one_line() {
+    let run = Run::new();
+    run.refuses(
+        "watch --history -1h -o nowhere",
+        &["nowhere/history", "stopgap watch"],
+    );
+    run.refuses("watch --history 24", &["-24h"]);
+    let empty = run.directory.path().join("empty/history");
+    std::fs::create_dir_all(&empty).unwrap();
+    let empty = empty.parent().unwrap().to_str().unwrap();
+    let output = run.output(&["watch", "--history", "-1h", "-o", empty]);
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    assert!(text(&output.stdout).contains("nothing was watched in this time"));
+    if root() {
+        use std::os::unix::fs::PermissionsExt;
+        let closed = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(Path::new(empty).join("history"), closed).unwrap();
+        let output = run
+            .as_nobody(&["watch", "--history", "-1h", "-o", empty])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+    }
 }
 
 #[test]

@@ -55,6 +55,20 @@ fn is_lock([_, operation, value]: [Option<u64>; 3]) -> bool {
     }
 }
 
+/// Returns the cause of a sleep of which nothing is known but the call `name` and how the kernel counts it.
+#[must_use]
+pub fn word_of_sleep(stopped: bool, for_io: bool, name: &str, futex_is_lock: bool) -> &'static str {
+    match name {
+        _ if stopped => "stopped",
+        _ if for_io || is_one_of(name, DISK) => "io",
+        _ if is_one_of(name, FILE_LOCK) => "file-lock",
+        _ if is_one_of(name, CHILD) => "child",
+        "futex" if futex_is_lock => "lock",
+        _ if is_one_of(name, IDLE) => "event",
+        _ => "unknown",
+    }
+}
+
 /// The account of one trigger: of its thread, or where it has none, of all.
 #[derive(Debug)]
 pub struct Lost<'t> {
@@ -308,15 +322,15 @@ impl<'t> Lost<'t> {
         let name = call
             .and_then(|call| call.name.as_deref())
             .unwrap_or_default();
-        let word = match wait.state {
-            Some(State::Stopped | State::Traced) => "stopped",
-            _ if told.is_some() => told.as_ref().map_or("unknown", |why| why.word()),
-            _ if wait.for_io == Some(true) || is_one_of(name, DISK) => "io",
-            _ if is_one_of(name, FILE_LOCK) => "file-lock",
-            _ if is_one_of(name, CHILD) => "child",
-            _ if name == "futex" && call.is_some_and(|call| is_lock(call.arguments)) => "lock",
-            _ if is_one_of(name, IDLE) => "event",
-            _ => "unknown",
+        let stopped = matches!(wait.state, Some(State::Stopped | State::Traced));
+        let word = match told {
+            Some(why) if !stopped => why.word(),
+            _ => word_of_sleep(
+                stopped,
+                wait.for_io == Some(true),
+                name,
+                call.is_some_and(|call| is_lock(call.arguments)),
+            ),
         };
         (word, format!("{place}{woken}"))
     }

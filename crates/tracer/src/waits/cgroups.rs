@@ -31,17 +31,17 @@ const CONTROLLERS: [&str; 5] = ["memory", "pids", "cpu", "devices", ""];
 
 /// A line of [`CGROUPS`].
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Grouped {
+pub(crate) struct Grouped {
     /// The cgroup's id; 0 where the path is one of version 1.
-    pub(super) id: u64,
+    pub(crate) id: u64,
     /// The process in it, of version 1.
-    pub(super) pid: u32,
+    pub(crate) pid: u32,
     /// The path below the root of its hierarchy.
-    pub(super) path: String,
+    pub(crate) path: String,
 }
 
 /// Finds paths of the cgroups that records name.
-pub(super) struct Cgroups {
+pub(crate) struct Cgroups {
     /// The mount point of the unified hierarchy.
     unified: Option<PathBuf>,
     /// Whether hierarchies of version 1 are there.
@@ -56,7 +56,7 @@ pub(super) struct Cgroups {
 
 impl Cgroups {
     /// Looks for the hierarchies.
-    pub(super) fn new(system: &dyn System) -> Cgroups {
+    pub(crate) fn new(system: &dyn System) -> Cgroups {
         let mounts = stopgap_kernel::cgroup::mounts(system).unwrap_or_default();
         let mut unified = mounts.iter().filter(|mount| mount.fs_type == "cgroup2");
         Cgroups {
@@ -118,7 +118,7 @@ impl Cgroups {
     }
 
     /// Looks through the unified hierarchy.
-    pub(super) fn walk(&mut self) -> Vec<Grouped> {
+    pub(crate) fn walk(&mut self) -> Vec<Grouped> {
         let Some(root) = &self.unified else {
             return Vec::new();
         };
