@@ -8,7 +8,7 @@
 //! Between capture and explanation there is this one type. BPF programs make waits as they happen; tracefs, perf and
 //! old traces have switches and wake-ups, of which a state machine makes them. What a source cannot tell is `None`.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use crate::units::Nanos;
 use crate::words;
@@ -62,7 +62,7 @@ pub struct Task {
     /// Its thread id; 0 is the idle task.
     pub tid: u32,
     /// Its name.
-    pub comm: Option<Arc<str>>,
+    pub comm: Option<Rc<str>>,
 }
 
 /// A system call that a thread is in.
@@ -71,7 +71,7 @@ pub struct Call {
     /// Its number, as the machine counts them.
     pub number: u32,
     /// Its name, without `sys_`.
-    pub name: Option<Arc<str>>,
+    pub name: Option<Rc<str>>,
     /// Its first three arguments, as the registers had them.
     pub arguments: [Option<u64>; 3],
 }
@@ -80,7 +80,7 @@ pub struct Call {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stack {
     /// Frames joined by `;`, outermost first; kernel frames end in `_[k]`. A frame is a function's name or `0x...`.
-    pub frames: Arc<str>,
+    pub frames: Rc<str>,
     /// Whether it was taken of an earlier wait in the same call, at the same depth and instruction.
     pub of_a_like_wait: bool,
 }

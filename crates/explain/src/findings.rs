@@ -180,9 +180,8 @@ fn memory(all: &Explainer, duration_ns: Option<u64>, missing: &mut Vec<Missing>)
     memory.slow = all.operations.slow_memory_record(&all.seen);
     memory.explained_by = slow.to_record().into_iter().next().map(|part| {
         let mut with_cause = all.operations.with_cause.iter();
-        let same = |why: &Why| {
-            why.word() == part.cause && why.function().map(|f| &**f) == part.function.as_deref()
-        };
+        let same =
+            |why: &Why| why.word() == part.cause && why.function() == part.function.as_deref();
         Explained {
             operations: with_cause.find(|(why, _)| same(why)).map_or(0, |(_, n)| *n),
             cause: part.cause,

@@ -1,5 +1,7 @@
 //! Things that a thread was in the midst of.
 
+use std::sync::Arc;
+
 use stopgap_trace::{Activity, Reclaimer, Span, Text};
 
 use crate::why::Why;
@@ -44,7 +46,9 @@ impl What {
         match self {
             What::Reclaim(Reclaimer::Direct, _) => Some(Why::DirectReclaim),
             What::Reclaim(Reclaimer::Memcg, _) => Some(Why::MemcgReclaim),
-            What::Reclaim(Reclaimer::Shrinker, function) => Some(Why::Shrinker(function.clone())),
+            What::Reclaim(Reclaimer::Shrinker, function) => {
+                Some(Why::Shrinker(function.as_deref().map(Arc::from)))
+            }
             What::Compaction => Some(Why::Compaction),
             _ => None,
         }

@@ -4,7 +4,7 @@
 //! the sleep stays `unknown` or what the events around it say. A compiler's suffix (`.constprop.0`, `.isra.0`) is
 //! taken off.
 
-use stopgap_trace::Text;
+use std::sync::Arc;
 
 use crate::why::{Why, of_function};
 
@@ -24,7 +24,7 @@ pub(crate) fn why(stack: &str) -> Option<Why> {
     for function in inner_first() {
         // do_shrink_slab calls the shrinker.
         if matches!(function, "do_shrink_slab" | "shrink_slab") {
-            return Some(Why::Shrinker(inner.map(Text::from)));
+            return Some(Why::Shrinker(inner.map(Arc::from)));
         }
         if let Some(why) = of_function(function).filter(Why::is_reclaim) {
             return Some(why);

@@ -2,10 +2,9 @@
 //! known of each cause.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use stopgap_stats::explain::Part;
-use stopgap_trace::Text;
 
 /// A cause. Where several hold at once, the first of this list counts:
 ///
@@ -24,7 +23,7 @@ pub(crate) enum Why {
     MemcgReclaim,
     Compaction,
     /// With the shrinker's function, where it is known.
-    Shrinker(Option<Text>),
+    Shrinker(Option<Arc<str>>),
     Throttled,
     MmapLock,
     Lock,
@@ -190,9 +189,9 @@ impl Why {
     }
 
     /// Returns a shrinker's function, where it is known.
-    pub(crate) fn function(&self) -> Option<&Text> {
+    pub(crate) fn function(&self) -> Option<&str> {
         match self {
-            Why::Shrinker(function) => function.as_ref(),
+            Why::Shrinker(function) => function.as_deref(),
             _ => None,
         }
     }

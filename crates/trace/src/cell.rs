@@ -1,16 +1,16 @@
 //! Between a field of an event and its column.
 
 use std::fmt;
+use std::rc::Rc;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use super::column::Column;
 use stopgap_events::memory::{MapId, Merge, Phase, Protection};
 use stopgap_events::range::AddressRange;
 use stopgap_events::units::{Bytes, Nanos, Pages};
 
-/// A short text that many events share.
-pub type Text = Arc<str>;
+/// A short text that many events share; by one thread, because a wait shares ten and atomic counts would be half of what decoding it costs.
+pub type Text = Rc<str>;
 
 /// The value of one cell.
 #[derive(Debug, Clone, Copy, PartialEq)]

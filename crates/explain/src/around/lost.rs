@@ -384,7 +384,7 @@ fn word_of(what: Activity) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::rc::Rc;
 
     use super::*;
     use stopgap_events::units::Nanos;
@@ -403,7 +403,7 @@ mod tests {
     fn task(tid: u32, comm: &str) -> Task {
         Task {
             tid,
-            comm: Some(Arc::from(comm)),
+            comm: Some(Rc::from(comm)),
         }
     }
 
@@ -426,7 +426,7 @@ mod tests {
             state: Some(state),
             call: Some(Call {
                 number: 0,
-                name: Some(Arc::from(call)),
+                name: Some(Rc::from(call)),
                 arguments: [Some(1), Some(0x80), Some(2)],
             }),
             previous: Some(task(9, "hog")),
