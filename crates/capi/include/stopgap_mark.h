@@ -2,7 +2,7 @@
 /*
  * stopgap_mark(name): marks this moment in what stopgap records of this thread: the end of a frame, the begin of a request.
  *
- * The mark is a row of kind `mark` in a trace that `stopgap record --source bpf` or `stopgap watch` writes;
+ * The mark is a row of kind `mark` in a trace that `stopgap record` (by BPF) or `stopgap watch` writes;
  * `explain --frame-marker NAME` counts frames by it, and `watch --mark NAME` writes a page when it comes.
  *
  * Needs no library, no privilege and nobody who records. The calling thread takes the name of the mark for a moment and its

@@ -26,7 +26,7 @@ use stopgap_events::question::Question;
 use stopgap_events::units::Bytes;
 
 use crate::export::Form;
-use crate::failure::{DONE, ERROR, Failure};
+use crate::failure::{DONE, ERROR, Failure, NOT_THE_COMMAND};
 
 pub(crate) use chunks::{Advise, AdviseChunks, AdviseQuestion, ChunksInput, ReplayChunks};
 pub(crate) use compare::{Compare, FailOn};
@@ -268,10 +268,12 @@ pub fn parse<A: Parser>() -> Result<A, Failure> {
         }
         _ => Failure::Told {
             message: one_line(&error, &A::command(), &words),
-            // ministat is a drop-in, down to its exit status.
-            status: match words.get(1).is_some_and(|word| word == "ministat") {
-                true => crate::ministat::WRONG,
-                false => ERROR,
+            status: match words.get(1).and_then(|word| word.to_str()) {
+                // A drop-in, down to its exit status.
+                Some("ministat") => crate::ministat::WRONG,
+                // The others are the command's.
+                Some("record") if words.iter().any(|word| word == "--") => NOT_THE_COMMAND,
+                _ => ERROR,
             },
         },
     })

@@ -18,6 +18,13 @@ pub(crate) const CANNOT_TELL: u8 = 4;
 pub(crate) const BISECT_BAD: u8 = 1;
 /// 125: `git bisect run` skips the commit.
 pub(crate) const BISECT_SKIP: u8 = 125;
+/// 125: a command was to be run, and what failed is stopgap itself. As timeout(1) has it, 126: the command cannot be run, 127:
+/// it is not found.
+pub(crate) const NOT_THE_COMMAND: u8 = 125;
+/// 126: the command is there and cannot be run.
+pub(crate) const CANNOT_RUN: u8 = 126;
+/// 127: the command is not found.
+pub(crate) const NOT_FOUND: u8 = 127;
 /// 3: unsupported here; of `check`: not one question could be answered.
 pub(crate) const UNSUPPORTED: u8 = 3;
 
@@ -52,6 +59,15 @@ impl Failure {
             message: message.into(),
             status: UNSUPPORTED,
         }
+    }
+
+    /// Returns the same failure with the status of one that is not the command's.
+    pub(crate) fn not_of_the_command(mut self) -> Failure {
+        let (Failure::Told { status, .. } | Failure::Silent { status }) = &mut self;
+        if ![DONE, CANNOT_RUN, NOT_FOUND].contains(status) {
+            *status = NOT_THE_COMMAND;
+        }
+        self
     }
 
     /// Prints the message to standard error and returns the exit status.

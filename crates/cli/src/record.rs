@@ -34,7 +34,7 @@ use stopgap_tracer::spool::{DESCRIPTION, End, Spool};
 use stopgap_tracer::symbols::Symbols;
 
 use crate::args;
-use crate::failure::{DONE, ERROR, Failure};
+use crate::failure::{CANNOT_RUN, DONE, ERROR, Failure, NOT_FOUND, NOT_THE_COMMAND};
 use crate::session::{self, tell};
 use crate::whole_file::{self, WholeFile};
 use crate::{input_file, output, places};
@@ -91,6 +91,22 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
     if let Some(folder) = &args.convert {
         return converter::run(folder);
     }
+    match args.command.is_empty() {
+        true => record(args),
+        false => record(args).map_err(Failure::not_of_the_command),
+    }
+}
+
+/// Exit status of the command, as a shell has it; `None` where nobody waited for its end.
+fn status_of_command(done: Option<&Done>) -> Option<u8> {
+    let Some(Finish::Ended(Some(ended))) = done.map(|done| &done.finish) else {
+        return None;
+    };
+    let status = ended.how.unwrap_or_else(|signal| 128 + signal);
+    Some(u8::try_from(status).unwrap_or(u8::MAX))
+}
+
+fn record(args: &args::Record) -> Result<ExitCode, Failure> {
     signals::install();
     let others = Others::open(args)?;
     if args.recover.is_none() && others.is_none() && args.command.is_empty() {
@@ -186,7 +202,13 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
     }
     let cut = matches!(done.as_ref().map(|done| &done.finish), Some(Finish::Cut(_)));
     output::print(&summary::text(&metadata, &counts, done.as_ref(), &path))?;
-    Ok(ExitCode::from(if cut || absent { ERROR } else { DONE }))
+    Ok(ExitCode::from(
+        match (cut || absent, args.command.is_empty()) {
+            (true, true) => ERROR,
+            (true, false) => NOT_THE_COMMAND,
+            (false, _) => status_of_command(done.as_ref()).unwrap_or(DONE),
+        },
+    ))
 }
 
 /// Says which CPUs' events are not in the trace because their files are not in the folder; whether there are any.
@@ -349,7 +371,7 @@ fn start(
             let _guard = guard;
             (Target::Command { child, _guard }, vec![pid])
         })
-        .map_err(|error| cannot_start(&args.command, error))
+        .map_err(|error| cannot_start(&args.command, &error))
 }
 
 /// Why there is no trace file, with what to do.
@@ -367,18 +389,27 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
 }
 
 /// Why there is no command, with what to do.
-fn cannot_start(command: &[std::ffi::OsString], error: stopgap_kernel::Error) -> Failure {
+fn cannot_start(command: &[std::ffi::OsString], error: &stopgap_kernel::Error) -> Failure {
     let name = command.first().map(|word| word.to_string_lossy());
     let name = name.unwrap_or_default();
     let path = if name.contains('/') { "" } else { " in $PATH" };
     if error.is_absent() {
-        return Failure::error(format!("{error}: there is no such program{path}"));
+        return Failure::Told {
+            message: format!("{error}: there is no such program{path}"),
+            status: NOT_FOUND,
+        };
     }
     if error.is_refused() {
         let why = "it is a folder, or no program, or not yours to run";
-        return Failure::error(format!("{error}: {why}{path}"));
+        return Failure::Told {
+            message: format!("{error}: {why}{path}"),
+            status: CANNOT_RUN,
+        };
     }
-    error.into()
+    Failure::Told {
+        message: error.to_string(),
+        status: CANNOT_RUN,
+    }
 }
 
 fn follow(

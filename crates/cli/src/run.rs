@@ -17,7 +17,7 @@ use stopgap_arena::sched::batch_client;
 use stopgap_kernel::Linux;
 
 use crate::args;
-use crate::failure::Failure;
+use crate::failure::{CANNOT_RUN, Failure, NOT_FOUND};
 use crate::session::tell;
 
 pub(crate) use fix::Fix;
@@ -37,10 +37,6 @@ const KEPT: &str = "32M";
 const UNSAFE: &str = "arena-keep is unsafe for programs whose memory the kernel or another process still uses after \
     munmap (vmsplice, O_DIRECT, io_uring or MSG_ZEROCOPY in flight, shmat with SHM_REMAP, mbind, userfaultfd, ...): it \
     corrupts their data. docs/fixes/run.md has the list; arena is safe";
-
-/// Exit status of a command that cannot be run, and of one that is not found; a shell's.
-const CANNOT_RUN: u8 = 126;
-const NOT_FOUND: u8 = 127;
 
 /// Changes to a command that make the fixes work.
 struct Fixed {

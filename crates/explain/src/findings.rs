@@ -128,7 +128,12 @@ fn switches(
     let frames = all.options.frame_marker.clone().map(|marker| {
         let counts = all.frames.counts();
         if counts.len() == 0 {
-            let why = format!("the marker {marker} did not come twice");
+            let calls = if lacks::lacks_calls(all) {
+                "; a system call can be one in a trace of stopgap record --events all"
+            } else {
+                ""
+            };
+            let why = format!("the marker {marker} did not come twice{calls}");
             missing.push(Missing::new("frames", why));
         }
         Frames {

@@ -129,9 +129,22 @@ pub(crate) fn never_seen(all: &Explainer) -> Vec<Missing> {
         };
         missing.push(Missing::new("in which functions CPU time was spent", why));
     }
+    if lacks_calls(all) {
+        let why = "the trace has no rows of them (syscall-enter, syscall-exit); stopgap record --events all takes them";
+        missing.push(Missing::new("system calls that did not wait", why));
+    }
     if seen.nameless_calls {
         let why = "the trace has only their numbers, which differ between architectures";
         missing.push(Missing::new("what some system calls are", why));
     }
     missing
+}
+
+/// Returns whether waits name the calls in which they were, and the other calls have no rows.
+pub(crate) fn lacks_calls(all: &Explainer) -> bool {
+    // By BPF, those that change an address space have rows without the others.
+    let some = |on: &Vec<String>| on.iter().any(|event| event.ends_with(":sys_mmap"));
+    let some = all.metadata.events.as_ref().is_some_and(some);
+    let recorded = CALLS.recorded(&all.metadata) == Some(true);
+    all.seen.calls && !recorded && (some || !all.seen.call_rows)
 }

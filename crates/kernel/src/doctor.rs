@@ -266,27 +266,20 @@ struct Lack {
     advice: &'static str,
 }
 
-/// Which source `record` takes. A better one is named with what it lacks here.
+/// Which source `record` takes. Where that is not BPF, why, and what is unknown by the one that it takes.
 fn source_of_record(row: &Row, machine: &Machine<'_>) -> Check {
-    let refused = bpf_refused(machine);
-    let possible = refused.is_none();
-    let (bpf, advice) = match refused {
-        Some(Lack { found, advice }) => (format!("no BPF: {found}"), advice),
-        None => ("BPF by --source bpf".to_owned(), "record --source bpf"),
+    let Some(Lack { found, advice }) = bpf_refused(machine) else {
+        let unless = if filtered(machine) {
+            ", unless the seccomp filter of this process refuses bpf(2)"
+        } else {
+            ""
+        };
+        return row.ok(format!("BPF: every wait of all threads{unless}"));
     };
     if machine.is_admin() && !in_pid_namespace(machine) && machine.system.tracefs().is_ok() {
-        if possible {
-            let found =
-                format!("tracefs; {bpf}, which costs half and has the waits of all threads");
-            return row.ok(found);
-        }
         let costs = "what threads of other programs wait for, and the program's own stacks";
-        return row.is(
-            CheckState::Limited,
-            format!("tracefs ({bpf})"),
-            costs,
-            advice,
-        );
+        let found = format!("tracefs (no BPF: {found})");
+        return row.is(CheckState::Limited, found, costs, advice);
     }
     let costs = "who wakes a thread, and in which call, for which lock or disk it waits";
     let (state, source) = match switch_records(row, machine).state {
@@ -295,7 +288,7 @@ fn source_of_record(row: &Row, machine: &Machine<'_>) -> Check {
         }
         _ => (CheckState::Absent, "counters alone, perf is refused"),
     };
-    row.is(state, format!("{source} ({bpf})"), costs, advice)
+    row.is(state, format!("{source} (no BPF: {found})"), costs, advice)
 }
 
 /// Why the programs of `record` cannot be loaded; `None` where nothing is known that speaks against it.

@@ -12,9 +12,12 @@ use super::values::{few, label, pid, process_name, size, time};
 #[command(
     after_help = "A recording that was killed, or that found the disk full, leaves a folder \
                         .NAME.PID.spool beside the file; --recover makes the file of it. Without root \
-                        (or tracefs) switches of your own processes and counters are recorded, and \
+                        or the capabilities for BPF switches of your own processes and counters are recorded, and \
                         the summary says what is missing; docs/record-privilege.md. A second Ctrl-C, two \
-                        seconds after the first or later, ends it at once and leaves that folder."
+                        seconds after the first or later, ends it at once and leaves that folder.\n\n\
+                        Exit status: the command's, 128 + N where signal N killed it, 0 where it goes on; 125 where \
+                        stopgap fails, 126 where the command cannot be run, 127 where it is not found. Without a \
+                        command 0, 1 an error, 3 unsupported here."
 )]
 pub(crate) struct Record {
     /// Record this process, its children, all their threads and what they start, until it ends; repeatable.
@@ -40,23 +43,23 @@ pub(crate) struct Record {
     /// ~/.local/state/stopgap, else a private folder under the temporary directory].
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// What to capture: all, or scheduling (who runs, who wakes whom), which costs about half. Not
-    /// without root [default: all].
+    /// What to capture. scheduling: waits alone (by tracefs switches and wake-ups). all: system calls that do not wait,
+    /// too [default: waits with stacks, reclaim, locks and I/O; by tracefs all]. Not by perf.
     #[arg(long, value_name = "SET")]
     pub(crate) events: Option<EventSet>,
     /// What captures: bpf (every wait, in the kernel; the waits of all other threads, too), tracefs (switches, wake-ups,
-    /// system calls), or perf (switches of your own processes) [default: tracefs, else perf].
+    /// system calls), or perf (switches of your own processes) [default: bpf, else tracefs, else perf].
     #[arg(long, value_name = "SOURCE")]
     pub(crate) source: Option<CaptureSource>,
     /// With bpf: only the waits of what is recorded, not those of other threads.
     #[arg(long)]
     pub(crate) only: bool,
-    /// Size of the buffer of each CPU, as 16M; not without root [default: 64M, or the CPU's share of
-    /// 1/32 of memory].
+    /// Size of the buffer of each CPU, as 16M; not by perf [default: 64M for all CPUs; by tracefs 64M each, or the CPU's
+    /// share of 1/32 of memory].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) buffer: Option<Bytes>,
     /// Sample what runs, so often in each second on a CPU: functions of the kernel and the program,
-    /// with their callers; 999 costs about 3 percent [1 to 10000].
+    /// with their callers, and by BPF all system calls, as --events all; 999 costs about 3 percent [1 to 10000].
     #[arg(long, value_name = "HZ", value_parser = few::<1, 10_000>)]
     pub(crate) samples: Option<u32>,
     /// Put a label into the trace, as machine=lab-3; repeatable. A key has letters, digits and -_./ up to

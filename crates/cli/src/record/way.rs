@@ -23,7 +23,11 @@ pub(super) enum Way<'j, 's> {
 }
 
 /// Sources in the order in which they are tried where none is chosen.
-const USUAL: &[CaptureSource] = &[CaptureSource::Tracefs, CaptureSource::Perf];
+const USUAL: &[CaptureSource] = &[
+    CaptureSource::Bpf,
+    CaptureSource::Tracefs,
+    CaptureSource::Perf,
+];
 
 /// Returns what a better source knows and this one does not.
 fn unknown_by(source: CaptureSource) -> &'static str {
@@ -43,9 +47,13 @@ struct Refused(CaptureSource, String);
 
 /// The reasons of all, as one.
 fn reasons(refused: &[Refused]) -> String {
-    let reasons = refused
-        .iter()
-        .map(|Refused(source, why)| format!("no {source}: {why}"));
+    let reasons = refused.chunk_by(|one, next| one.1 == next.1).map(|alike| {
+        let names = alike
+            .iter()
+            .map(|Refused(source, _)| format!("no {source}"));
+        let names = names.collect::<Vec<_>>().join(" and ");
+        format!("{names}: {}", alike[0].1)
+    });
     reasons.collect::<Vec<_>>().join("; ")
 }
 
@@ -146,10 +154,11 @@ fn waits_options(args: &args::Record) -> Result<waits::Options> {
         only: args.only,
         names: args.comm.clone(),
         rings,
-        parts: match args.events {
-            None => usual.parts,
-            Some(EventSet::Scheduling) => Vec::new(),
-            Some(EventSet::All) => [usual.parts, vec![Part::Calls]].concat(),
+        parts: match (args.events, args.samples) {
+            (None, None) => usual.parts,
+            (Some(EventSet::Scheduling), _) => Vec::new(),
+            // Samples are booked on the calls in which they were taken.
+            (Some(EventSet::All), _) | (None, Some(_)) => [usual.parts, vec![Part::Calls]].concat(),
         },
     })
 }

@@ -176,7 +176,7 @@ fn two_recordings_into_one_file_are_one_and_a_refusal() {
         let (ended, refused): (Vec<&Output>, Vec<&Output>) =
             outputs.iter().partition(|output| output.status.success());
         assert_eq!((ended.len(), refused.len()), (1, 1), "{outputs:?}");
-        assert_eq!(refused[0].status.code(), Some(1));
+        assert_eq!(refused[0].status.code(), Some(125));
         let told = text(&refused[0].stderr);
         assert!(told.contains("is writing it; wait for its end"), "{told}");
         assert_eq!(
@@ -196,7 +196,8 @@ fn restore_without_proc_leaves_a_run_alone_and_says_so() {
         return;
     }
     let run = Run::alone();
-    let mut command = run.command(&["record", "-o", "t.parquet", "--", "sleep", "300"]);
+    let words = "record --source tracefs -o t.parquet -- sleep 300";
+    let mut command = run.command(&crate::common::words(words));
     command.current_dir(run.directory.path());
     let recorder = command
         .stdout(Stdio::null())

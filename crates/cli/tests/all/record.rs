@@ -1,10 +1,10 @@
-//! `stopgap record` as its users run it. Captures need root and tracefs; otherwise skipped, and said.
+//! `stopgap record` as its users run it. Captures need root, BPF and tracefs; otherwise skipped, and said.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::common::{Run, STOPGAP, has, may, names, text, wait_for};
+use crate::common::{Run, STOPGAP, has, may, names, text, wait_for, words};
 use stopgap_kernel::Linux;
 use stopgap_kernel::files::Files;
 use stopgap_testing::{Skip, skip};
@@ -23,6 +23,20 @@ fn instances(pid: u32) -> usize {
     let names = Linux.list(&tracefs.path().join("instances")).unwrap();
     let own = format!("stopgap-{pid}");
     names.iter().filter(|name| **name == own).count()
+}
+
+/// Sources that record here what is forked and executed, each with flags by which it records the command alone.
+fn sources() -> Vec<&'static str> {
+    if !may("record") {
+        return Vec::new();
+    }
+    let run = Run::new();
+    let tried = run.stopgap("record --source bpf -o t.parquet -- true");
+    if tried.status == Some(0) {
+        return vec!["--source bpf --only", "--source tracefs"];
+    }
+    skip(&Skip::machine(tried.err));
+    vec!["--source tracefs"]
 }
 
 struct Folder {
@@ -59,7 +73,7 @@ fn a_command_is_recorded_and_only_its_file_is_left() {
     let folder = Folder::new();
     let output = folder.record(&["--", "sh", "-c", "/bin/true; kill -TERM $$"]);
     let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(output.status.code(), Some(128 + 15), "{output:?}");
     assert!(said.contains("killed by signal 15"), "{said}");
     assert!(said.contains("lost      none"), "{said}");
     assert_eq!(names(folder.folder.path()), ["trace.parquet"]);
@@ -118,32 +132,40 @@ fn it_stops_in_time_and_leaves_the_command_alone() {
 /// A thousand children, each of them seen.
 #[test]
 fn what_is_forked_is_followed() {
-    if !may("record") {
-        return;
+    for source in sources() {
+        let folder = Folder::new();
+        let script = "i=0; while [ $i -lt 1000 ]; do (:); i=$((i+1)); done";
+        let mut all = words(source);
+        all.extend(["--events", "scheduling", "--", "sh", "-c", script]);
+        let output = folder.record(&all);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let (metadata, events) = read(&folder.file());
+        assert_eq!(metadata.losses, Some(Vec::new()));
+        let count = |word: &str| {
+            events
+                .iter()
+                .filter(|event| event.kind.word() == word)
+                .count()
+        };
+        assert_eq!(
+            (count("fork"), count("exit")),
+            (1_000, 1_001),
+            "{source}: {metadata:?}"
+        );
+        let unknown = |event: &&Event| event.kind.word() == "exit" && event.pid.is_none();
+        assert_eq!(events.iter().find(unknown), None);
     }
-    let folder = Folder::new();
-    let script = "i=0; while [ $i -lt 1000 ]; do (:); i=$((i+1)); done";
-    let output = folder.record(&["--events", "scheduling", "--", "sh", "-c", script]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let (metadata, events) = read(&folder.file());
-    assert_eq!(metadata.losses, Some(Vec::new()));
-    let count = |word: &str| {
-        events
-            .iter()
-            .filter(|event| event.kind.word() == word)
-            .count()
-    };
-    assert_eq!((count("fork"), count("exit")), (1_000, 1_001));
-    let unknown = |event: &&Event| event.kind.word() == "exit" && event.pid.is_none();
-    assert_eq!(events.iter().find(unknown), None);
 }
 
 /// Two at once, each on its own program: each file has its own alone, and nothing is left of either.
 #[test]
 fn two_at_once_do_not_meet() {
-    if !may("record") {
-        return;
+    for source in sources() {
+        two_at_once(source);
     }
+}
+
+fn two_at_once(source: &str) {
     let folders = [Folder::new(), Folder::new()];
     let programs = ["/bin/true", "/bin/echo"];
     let mut children: Vec<_> = folders
@@ -155,8 +177,10 @@ fn two_at_once_do_not_meet() {
             );
             let file = folder.file();
             let file = file.to_str().unwrap();
-            let words = ["record", "-o", file, "--", "sh", "-c", &script];
-            let mut command = folder.run.command(&words);
+            let mut all = words("record");
+            all.extend(words(source));
+            all.extend(["-o", file, "--", "sh", "-c", &script]);
+            let mut command = folder.run.command(&all);
             command
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
@@ -164,10 +188,16 @@ fn two_at_once_do_not_meet() {
                 .unwrap()
         })
         .collect();
-    // Both are at work at the same time: two instances.
+    // Both are at work at the same time: two spools, by tracefs two instances.
     let pids: Vec<u32> = children.iter().map(std::process::Child::id).collect();
     wait_for("both at work at the same time", || {
-        pids.iter().all(|&pid| instances(pid) > 0).then_some(())
+        let mut both = pids.iter().zip(&folders);
+        let spool = |pid: u32| format!(".trace.parquet.{pid}.spool/spool.json");
+        let works = |(&pid, folder): (&u32, &Folder)| {
+            folder.folder.path().join(spool(pid)).exists()
+                && (source.contains("bpf") || instances(pid) > 0)
+        };
+        both.all(works).then_some(())
     });
     for (child, folder) in children.drain(..).zip(&folders) {
         let output = child.wait_with_output().unwrap();
@@ -187,7 +217,8 @@ fn two_at_once_do_not_meet() {
         };
         assert_eq!(
             (executed(programs[number]), executed(programs[1 - number])),
-            (30, 0)
+            (30, 0),
+            "{source}"
         );
     }
 }
@@ -204,24 +235,23 @@ fn an_exec_from_another_thread_is_followed() {
             .exec();
         panic!("{error}");
     }
-    if !may("record") {
-        return;
+    for source in sources() {
+        exec_from_another_thread(source, SAID);
     }
+}
+
+fn exec_from_another_thread(source: &str, said: &str) {
     let folder = Folder::new();
     let this = std::env::current_exe().unwrap();
     let file = folder.file();
-    let words = [
-        "record",
-        "-o",
-        file.to_str().unwrap(),
-        "--",
-        this.to_str().unwrap(),
-    ];
-    let mut command = folder.run.command(&words);
+    let mut all = words("record");
+    all.extend(words(source));
+    all.extend(["-o", file.to_str().unwrap(), "--", this.to_str().unwrap()]);
+    let mut command = folder.run.command(&all);
     let name = "record::an_exec_from_another_thread_is_followed";
     // With two test threads the harness runs it in a thread of its own, with one perhaps in the first.
     let command = command.args([name, "--exact", "--test-threads=2"]);
-    let output = command.env(SAID, "1").output().unwrap();
+    let output = command.env(said, "1").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let (metadata, events) = read(&file);
     assert_eq!(metadata.losses, Some(Vec::new()));
@@ -295,7 +325,16 @@ fn a_killed_recording_is_recovered() {
     }
     let folder = Folder::new();
     let file = folder.file();
-    let words = ["record", "-o", file.to_str().unwrap(), "--", "sleep", "4"];
+    let words = [
+        "record",
+        "--source",
+        "tracefs",
+        "-o",
+        file.to_str().unwrap(),
+        "--",
+        "sleep",
+        "4",
+    ];
     let mut command = folder.run.command(&words);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     let pid = child.id();
@@ -342,7 +381,7 @@ fn a_full_disk_leaves_what_was_captured() {
     std::fs::create_dir(&small).unwrap();
     let script = format!(
         "mount -t tmpfs -o size=3m none {small} || exit 77; \
-         {STOPGAP} record -o {small}/t.parquet -- dd if=/dev/zero of=/dev/null bs=1 count=300000; \
+         {STOPGAP} record --source tracefs -o {small}/t.parquet -- dd if=/dev/zero of=/dev/null bs=1 count=300000; \
          echo status $?; {STOPGAP} record --recover {small}/.t.*.spool -o {large}; echo status $?",
         small = small.display(),
         large = large.display(),
@@ -416,18 +455,37 @@ fn a_running_process_is_replayed_from_what_it_had_mapped() {
     let perl = std::process::Command::new("perl")
         .args(["-e", script])
         .spawn();
-    let mut child = match perl {
+    let child = match perl {
         Ok(child) => child,
         Err(error) => return skip(&Skip::program(format_args!("perl: {error}"))),
     };
     let pid = child.id();
+    let _ended = Ended(child);
+    for source in sources() {
+        replayed_from_its_layout(source, pid);
+    }
+}
+
+/// Ends a process with its test.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn replayed_from_its_layout(source: &str, pid: u32) {
     let folder = Folder::new();
-    let output = folder.record(&["-d", "700ms", "-p", &pid.to_string()]);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let number = pid.to_string();
+    let mut all = words(source);
+    all.extend(["--events", "all", "-d", "1500ms", "-p", &number]);
+    let output = folder.record(&all);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let (_, events) = read(&folder.file());
-    let layout = events.iter().take_while(|event| event.kind.word() == "map");
+    // What others do may come before.
+    let layout = events.iter().filter(|event| event.kind.word() == "map");
     assert!(layout.clone().count() > 10, "{:?}", events.first());
     assert!(layout.clone().all(|event| event.pid == Some(pid)));
     let file = folder.file();
@@ -444,6 +502,52 @@ fn a_running_process_is_replayed_from_what_it_had_mapped() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let said = text(&output.stdout);
     assert!(!said.contains("what was mapped before"), "{said}");
+}
+
+/// By BPF calls that do not wait are not recorded, and what needs them says how to get them.
+#[test]
+fn what_needs_all_calls_says_how_to_get_them() {
+    if sources().len() < 2 {
+        return;
+    }
+    let run = Run::new();
+    let command = "-- sh -c sleep\t0.02;sleep\t0.02;:";
+    let recorded = run.stopgap(format!("record -o t.parquet {command}"));
+    assert_eq!(
+        (recorded.status, &*recorded.err),
+        (Some(0), ""),
+        "{recorded:#?}"
+    );
+    // Some kernels let programs attach to the calls that change an address space.
+    let (metadata, _) = read(&run.path("t.parquet"));
+    let lacks = |one: &stopgap_events::machine::Missing| one.what == "address-space";
+    let replayed = run.stopgap("replay placement t.parquet");
+    assert_eq!(replayed.status, Some(1), "{replayed:#?}");
+    match metadata.missing.iter().any(lacks) {
+        true => has(
+            &replayed.err,
+            &[
+                "no map, unmap or protection",
+                "--events all has these calls",
+            ],
+        ),
+        false => has(&replayed.err, &["choose with --pid"]),
+    }
+    let explained = run.stopgap("explain t.parquet --frame-marker close");
+    has(
+        &explained.out,
+        &[
+            "system calls that did not wait: ",
+            "the marker close did not come twice; a system call can be one in a trace of stopgap record --events all",
+        ],
+    );
+    run.stopgap(format!("record --events all -o t.parquet {command}"))
+        .quiet();
+    let replayed = run.stopgap("replay placement t.parquet --policy linux-6.12");
+    assert_eq!(replayed.status, Some(1), "several processes: {replayed:#?}");
+    has(&replayed.err, &["choose with --pid"]);
+    let explained = run.stopgap("explain t.parquet --frame-marker close");
+    assert!(!explained.out.contains("did not"), "{explained:#?}");
 }
 
 /// There, the ids that tracefs wants are others than those that processes have: none of a stranger's is recorded.
@@ -468,6 +572,8 @@ fn in_a_pid_namespace_it_is_recorded_without_tracefs() {
     let (metadata, events) = read(&folder.file());
     let said = |missing: &stopgap_events::machine::Missing| missing.why.contains("PID namespace");
     assert!(metadata.missing.iter().any(said), "{metadata:?}");
+    let why = "recording by perf, because there is no bpf and no tracefs: in a PID namespace";
+    has(&text(&output.stderr), &[why]);
     assert!(events.iter().any(|event| event.kind.word() == "wait"));
     assert!(
         events
@@ -505,7 +611,7 @@ fn tracefs_may_be_nowhere_elsewhere_or_in_debugfs() {
         let (file, other) = (folder.file(), folder.folder.path().join("other"));
         let words = [STOPGAP.as_ref(), other.as_os_str(), file.as_os_str()];
         // No fork on the way: the process is the one that we start.
-        let script = format!("{GONE}{mount}exec $1 record -o $3 -- true");
+        let script = format!("{GONE}{mount}exec $1 record --source tracefs -o $3 -- true");
         let script = script.replace("$1", "\"$1\"").replace("$2", "\"$2\"");
         let child = unshare(&script, &words)
             .stdout(Stdio::piped())

@@ -291,7 +291,7 @@ fn two_signals_end_it_once_and_the_command_goes_on() {
     let sleeper = Ends(pid);
     // Meanwhile nobody else may record into the same file.
     let second = user.record(&["--", "true"]);
-    assert_eq!(second.status.code(), Some(1), "{second:?}");
+    assert_eq!(second.status.code(), Some(125), "{second:?}");
     let told = text(&second.stderr);
     assert!(
         told.contains("is writing it; wait for its end, or name another file"),
@@ -436,24 +436,24 @@ fn what_is_not_ours_is_refused_and_nothing_is_left() {
         error(&user.record(&["-p", pid]), 1, &format!("no process {pid}"));
     }
     let nothing = user.record(&["--", "/nonexistent/x"]);
-    error(&nothing, 1, "exec /nonexistent/x: No such file");
-    error(&user.record(&["--", &directory]), 1, "not yours to run");
+    error(&nothing, 127, "exec /nonexistent/x: No such file");
+    error(&user.record(&["--", &directory]), 126, "not yours to run");
     let at = |path: &str| {
         user.command(&["record", "-o", path, "--", "true"])
             .output()
             .unwrap()
     };
-    error(&at(&directory), 1, "name a file in it");
-    error(&at("-"), 1, "name a file");
+    error(&at(&directory), 125, "name a file in it");
+    error(&at("-"), 125, "name a file");
     error(
         &user.record(&["-d", "0", "--", "true"]),
-        1,
+        125,
         "nothing is recorded",
     );
     let other = user.record(&["--recover", &directory]);
     error(&other, 1, "no folder of a recording");
-    error(&at("/proc/1/t"), 1, "cannot write /proc/1/t");
-    error(&at("/nonexistent/t"), 1, "the directory must exist");
+    error(&at("/proc/1/t"), 125, "cannot write /proc/1/t");
+    error(&at("/nonexistent/t"), 125, "the directory must exist");
     let recorder = format!("exec \"$0\" record -o {directory}/t -p $$ -d 100ms");
     let stopgap = user.command(&[]);
     let mut shell = user.command(&[]);
@@ -468,4 +468,46 @@ fn what_is_not_ours_is_refused_and_nothing_is_left() {
         files(),
         before + usize::from(folder.join(".local").exists())
     );
+}
+
+/// The status is the command's, as a shell has it. Where stopgap fails itself, it is 125, of a command that cannot be run 126, of one
+/// that is not there 127, as timeout(1) has them.
+#[test]
+fn the_exit_status_is_the_commands() {
+    let user = User::new();
+    let at = |path: &str, words: &[&str]| {
+        let mut all = vec!["record", "-o", path];
+        all.extend(words);
+        let output = user.command(&all).output().unwrap();
+        (output.status.code().unwrap(), text(&output.stderr))
+    };
+    let plain = user.folder().join("plain");
+    std::fs::write(&plain, "no program").unwrap();
+    let plain = plain.to_str().unwrap();
+    for (words, wanted) in [
+        (&["--", "true"][..], 0),
+        (&["--", "sh", "-c", "exit 3"], 3),
+        (&["--", "sh", "-c", "exit 125"], 125),
+        (&["--", "sh", "-c", "kill -KILL $$"], 128 + 9),
+        (
+            &[
+                "-d",
+                "100ms",
+                "--",
+                "sh",
+                "-c",
+                "sleep 0.5 >/dev/null 2>&1; exit 3",
+            ],
+            0,
+        ),
+        (&["--", plain], 126),
+        (&["--", "no-such-program"], 127),
+        (&["--label", "rack", "--", "true"], 125),
+        (&["--label", "rack"], 1),
+        (&["-p", "0"], 1),
+    ] {
+        let (status, said) = at("t.parquet", words);
+        assert_eq!(status, wanted, "{words:?}: {said}");
+    }
+    assert_eq!(at("no/t.parquet", &["--", "true"]).0, 125);
 }

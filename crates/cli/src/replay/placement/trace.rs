@@ -98,13 +98,19 @@ pub(super) fn input(path: &Path, direction: Direction, pid: Option<u32>) -> Resu
     }
     missing.extend(unsaid);
     if !any {
-        let lacks = events.input.metadata().missing.iter();
-        let mut lacks = lacks.filter(|one| one.what == Part::AddressSpace.word());
-        let why = lacks.next().map(|one| format!(": {}", one.why));
-        return Err(fail(&format!(
-            "it has no map, unmap or protection to replay{}",
-            why.unwrap_or_default()
-        )));
+        let metadata = events.input.metadata();
+        let mut lacks = metadata.missing.iter();
+        let lacks = lacks.find(|one| one.what == Part::AddressSpace.word());
+        let calls = |on: &Vec<String>| on.iter().any(|event| event.ends_with(":sys_exit"));
+        let why = match (lacks, &metadata.events) {
+            (Some(one), _) => format!(": {}", one.why),
+            (None, Some(on)) if !calls(on) => {
+                "; it has no system calls: stopgap record --events all takes them".to_owned()
+            }
+            _ => String::new(),
+        };
+        let what = "it has no map, unmap or protection to replay";
+        return Err(fail(&format!("{what}{why}")));
     }
     if !measured {
         return Err(fail(&"all of it is layout, which is not measured"));

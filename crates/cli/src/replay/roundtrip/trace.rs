@@ -176,7 +176,7 @@ impl Observed {
             (exchange.client_user_ns).map(|ns| (ns / trips).saturating_sub(own.client_loop));
         let mut bounded = |what: &str, ns: Option<u64>, count: u32| {
             let Some(ns) = ns else {
-                let why = "no row tells when its calls begin and end; taken as none";
+                let why = "no row tells when its calls begin and end (stopgap record --events all has them); taken as none";
                 assume(what, why.to_owned());
                 return Nanos(0);
             };
