@@ -99,6 +99,17 @@ struct request {
 	unsigned int __data_len;
 	u64 __sector;
 } CORE;
+struct block_device {
+	struct gendisk *bd_disk;
+} CORE;
+struct bvec_iter {
+	u64 bi_sector;
+	unsigned int bi_size;
+} CORE;
+struct bio {
+	struct block_device *bi_bdev;
+	struct bvec_iter bi_iter;
+} CORE;
 struct work_struct {
 	void *func;
 } CORE;
@@ -283,7 +294,7 @@ struct leave {
 
 enum span_kind {
 	DIRECT_RECLAIM, MEMCG_RECLAIM, COMPACTION, SHRINKER, LOCK, MMAP_LOCK, FENCE, SPANS,
-	THROTTLED_RECLAIM = SPANS, SOFTIRQ, INTERRUPT, WORK
+	THROTTLED_RECLAIM = SPANS, SOFTIRQ, INTERRUPT, WORK, WRITEBACK, MERGE
 };
 enum level { NOT_FOLLOWED, WAITS, WHOLE };
 // Kinds of locks, as the kernel's events have them; the last bit is ours.
@@ -303,6 +314,7 @@ struct thread {
 	u64 begin[SPANS], detail[SPANS];
 	u64 lock;  // flags of the lock that is waited for | its holder << 32
 	u64 fault; // address of the last page fault
+	u64 faulted; // when it began
 	u32 level, flags;
 	u32 period, process;  // of the histograms
 	struct {
@@ -587,9 +599,10 @@ INLINE void leaves(void *ctx, struct task_struct *task, struct task_struct *next
 	thread->arguments[2] = at.arguments[2];
 	thread->ip = at.ip;
 	thread->sp = at.sp;
-	// Asleep outside of a call it is in a page fault; where, is all that is known of it.
+	// Asleep outside of a call it is in a page fault: where, and since when, is all that is known of it.
 	if (at.call < 0) {
 		thread->arguments[0] = state ? thread->fault : 0;
+		thread->arguments[1] = thread->faulted;
 		thread->fault = 0;
 	}
 	if (has(task->thread_info.status) && task->thread_info.status & COMPAT)
@@ -1093,8 +1106,26 @@ SEC("tp_btf/contention_end") int on_contention_end(u64 *ctx)
 SEC("tp_btf/page_fault_user") int on_page_fault_user(u64 *ctx)
 {
 	struct thread *thread = whole(current_task());
-	if (thread)
+	if (thread) {
 		thread->fault = ctx[0];
+		thread->faulted = clock_ns();
+	}
+	return 0;
+}
+
+// Told before the thread looks at the page again and sleeps, and again each time it does. Nothing tells the end: it is that of the
+// thread's next wait, which the reader knows. In which call it is.
+SEC("tp_btf/folio_wait_writeback") int on_folio_wait_writeback(u64 *ctx)
+{
+	struct task_struct *me = current_task();
+	if (!whole(me))
+		return 0;
+	struct place at = {};
+	u64 now = clock_ns();
+	at.call = -1;
+	if (!(me->flags & KERNEL_THREAD))
+		place_of(me, &at);
+	put_span(WRITEBACK, me->pid, now, now, (u32)at.call, 0);
 	return 0;
 }
 
@@ -1106,8 +1137,12 @@ INLINE void block_begins(u64 at, bool issued)
 	u64 now = clock_ns();
 	struct in_flight *known = map_lookup(&requests, &at);
 	if (known) {
-		if (issued)
+		if (issued) {
 			known->issued = now;
+			// Others were merged into it meanwhile.
+			known->sector = request->__sector;
+			known->bytes = request->__data_len;
+		}
 		return;
 	}
 	struct task_struct *me = current_task();
@@ -1132,6 +1167,22 @@ SEC("tp_btf/block_rq_issue") int on_block_rq_issue(u64 *ctx)
 	block_begins(ctx[0], 1);
 	return 0;
 }
+
+// What a thread asks for may become a part of a request that is there already, another thread's perhaps. Its end is that of the
+// request, which the reader knows. Its first sector; its device | bytes << 32.
+INLINE int merges(struct bio *bio)
+{
+	struct task_struct *me = current_task();
+	if (!whole_machine && !thread_of(me))
+		return 0;
+	struct gendisk *disk = bio->bi_bdev->bd_disk;
+	u64 now = clock_ns(), device = disk->major << 20 | disk->first_minor, bytes = bio->bi_iter.bi_size;
+	put_span(MERGE, me->pid, now, now, bio->bi_iter.bi_sector, device | bytes << 32);
+	return 0;
+}
+
+SEC("tp_btf/block_bio_backmerge") int on_block_bio_backmerge(u64 *ctx) { return merges((struct bio *)ctx[0]); }
+SEC("tp_btf/block_bio_frontmerge") int on_block_bio_frontmerge(u64 *ctx) { return merges((struct bio *)ctx[0]); }
 
 SEC("tp_btf/block_rq_complete") int on_block_rq_complete(u64 *ctx)
 {

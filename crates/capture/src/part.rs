@@ -17,9 +17,13 @@ pub enum Part {
     MmapLock,
     /// Waits for DMA fences.
     Fences,
-    /// The address of the page fault in which a thread sleeps.
+    /// Where and since when the page fault is in which a thread sleeps.
     Faults,
-    /// Block requests from insertion to completion, by the thread that made them.
+    /// Waits for locked pages, which the kernel's stack tells: no event of the kernel does. No program; the reader heeds it.
+    PageLock,
+    /// Waits for the writing of a page.
+    Writeback,
+    /// Block requests from insertion to completion, by the thread that made them, and what other threads added to them.
     Block,
     /// Softirqs and hard interrupts that last.
     Interrupts,
@@ -50,7 +54,7 @@ pub(crate) const ALWAYS: &[Program] = &[
 
 impl Part {
     /// All of them.
-    pub const ALL: [Part; 15] = [
+    pub const ALL: [Part; 17] = [
         Part::KernelStacks,
         Part::UserStacks,
         Part::Reclaim,
@@ -60,6 +64,8 @@ impl Part {
         Part::MmapLock,
         Part::Fences,
         Part::Faults,
+        Part::PageLock,
+        Part::Writeback,
         Part::Block,
         Part::Interrupts,
         Part::Work,
@@ -81,6 +87,8 @@ impl Part {
             Part::MmapLock => "mmap-lock",
             Part::Fences => "fences",
             Part::Faults => "faults",
+            Part::PageLock => "page-lock",
+            Part::Writeback => "writeback",
             Part::Block => "block",
             Part::Interrupts => "interrupts",
             Part::Work => "work",
@@ -99,7 +107,7 @@ impl Part {
 
     pub(crate) fn programs(self) -> &'static [Program] {
         match self {
-            Part::KernelStacks | Part::UserStacks => &[],
+            Part::KernelStacks | Part::UserStacks | Part::PageLock => &[],
             Part::Reclaim => &[
                 (
                     "on_mm_vmscan_direct_reclaim_begin",
@@ -143,7 +151,10 @@ impl Part {
                 ("on_dma_fence_wait_end", "dma_fence_wait_end"),
             ],
             Part::Faults => &[("on_page_fault_user", "page_fault_user")],
+            Part::Writeback => &[("on_folio_wait_writeback", "folio_wait_writeback")],
             Part::Block => &[
+                ("on_block_bio_backmerge", "block_bio_backmerge"),
+                ("on_block_bio_frontmerge", "block_bio_frontmerge"),
                 ("on_block_rq_insert", "block_rq_insert"),
                 ("on_block_rq_issue", "block_rq_issue"),
                 ("on_block_rq_complete", "block_rq_complete"),

@@ -69,7 +69,8 @@ pub struct Wait {
     pub call: Option<u32>,
     /// Its state, bits of `task_struct.__state`; 0: runnable.
     pub state: u32,
-    /// The call's first arguments. Without a call the first is the address of the page fault that it is in, or 0.
+    /// The call's first arguments. Without a call the first is the address of the page fault that it is in, or 0, and the second
+    /// when that began.
     pub arguments: [u64; 3],
     /// The next instruction in user mode.
     pub ip: u64,
@@ -176,9 +177,14 @@ pub enum SpanKind {
     Interrupt,
     /// A work item: the address of its function.
     Work,
+    /// A moment: the thread is about to wait for the writing of a page, until its next wait ends. Its call (0xffff_ffff: none); 0.
+    Writeback,
+    /// A moment: what the thread asks of a block device becomes a part of a request that is there already. Its first sector; its
+    /// device as [`Block`] has it | bytes << 32.
+    Merge,
 }
 
-const SPANS: [SpanKind; 11] = [
+const SPANS: [SpanKind; 13] = [
     SpanKind::DirectReclaim,
     SpanKind::MemcgReclaim,
     SpanKind::Compaction,
@@ -190,6 +196,8 @@ const SPANS: [SpanKind; 11] = [
     SpanKind::Softirq,
     SpanKind::Interrupt,
     SpanKind::Work,
+    SpanKind::Writeback,
+    SpanKind::Merge,
 ];
 
 /// The reason for a [`Task`] record.

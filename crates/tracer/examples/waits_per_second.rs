@@ -58,7 +58,10 @@ fn say(what: &str, waits: u64, took: Nanos) {
 fn make(folder: &Path) -> std::io::Result<()> {
     let description = Description {
         schema: SCHEMA.to_owned(),
-        waits: Some(WaitsDescription { files: 2 }),
+        waits: Some(WaitsDescription {
+            files: 2,
+            ..WaitsDescription::default()
+        }),
         syscalls: [(0, "read"), (1, "write"), (7, "poll")]
             .map(|(number, name)| (number, name.to_owned()))
             .into(),

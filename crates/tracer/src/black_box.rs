@@ -120,6 +120,7 @@ impl<'s> BlackBox<'s> {
         description.syscalls = syscall_names();
         description.waits = Some(WaitsDescription {
             files: u32::try_from(capture.rings() + 1).unwrap_or(u32::MAX),
+            no_page_locks: false,
         });
         let read_at = system.now().0;
         capture

@@ -336,7 +336,7 @@ impl Spool {
             let records = Records::new(perf, &description.tasks, symbols.clone(), names, files)?;
             sources.push(Box::new(records));
         }
-        if description.waits.is_some() {
+        if let Some(described) = &description.waits {
             let rings: Vec<u32> = self.waits().collect();
             let rings = self
                 .files(&rings, waits_of)?
@@ -347,7 +347,10 @@ impl Spool {
             let calls = calls.map(|(&number, name)| (number, Text::from(name.as_str())));
             let names = Box::new(ElfNames::new(None));
             let rings = rings.collect();
-            let waits = Waits::new(calls, symbols.clone(), names, rings, lines, complete)?;
+            let mut waits = Waits::new(calls, symbols.clone(), names, rings, lines, complete)?;
+            if described.no_page_locks {
+                waits.leave_out_page_locks();
+            }
             sources.push(Box::new(waits));
         }
         if let Some(rows) = Rows::open(&self.folder, complete)? {

@@ -34,6 +34,8 @@ pub(crate) use spool::unsupported;
 pub struct WaitsDescription {
     /// Files of records: one a ring, and one of the threads that existed.
     pub files: u32,
+    /// Whether waits for locked pages are left out.
+    pub no_page_locks: bool,
 }
 
 /// What to record by BPF.

@@ -236,7 +236,10 @@ impl Kept {
         for record in open.into_values() {
             super::put(&mut records, files as usize, record);
         }
-        description.waits = Some(WaitsDescription { files: files + 1 });
+        description.waits = Some(WaitsDescription {
+            files: files + 1,
+            no_page_locks: false,
+        });
         let folder = spool::make(path)?;
         let spool = write_spool(folder, &description, &records, &[], None)?;
         Ok(Some(Taken { spool, since, end }))
@@ -373,7 +376,10 @@ mod tests {
             id: 42,
             description: Description {
                 schema: crate::description::SCHEMA.to_owned(),
-                waits: Some(crate::waits::WaitsDescription { files: 3 }),
+                waits: Some(crate::waits::WaitsDescription {
+                    files: 3,
+                    ..Default::default()
+                }),
                 ..Description::default()
             },
             now_ns: 0,

@@ -25,6 +25,10 @@ use crate::trace::{Damage, Heads, Source, SourceReport};
 const LINES: [&str; 2] = [super::MAPS, super::CGROUPS];
 /// Places and stacks that are kept; of more, each is as it came.
 const MOST: usize = 1 << 16;
+/// Parts of requests that are not complete; of more, the first are forgotten.
+const MOST_MERGED: usize = 1 << 12;
+/// Bytes of a sector.
+const SECTOR: u64 = 512;
 /// The largest record: a user stack.
 const LARGEST: usize = 16 << 10;
 /// Bytes of a record's length.
@@ -136,7 +140,10 @@ pub(crate) struct Waits<R> {
     cgroup_of_process: Keyed<u32, Text>,
     jit: Jit,
     /// The last kernel stack of a place: instruction, call and depth.
-    kernel: Keyed<(u64, Option<u32>, u32), wait::Stack>,
+    kernel: Keyed<(u64, Option<u32>, u32), KernelStack>,
+    page_locks: bool,
+    /// What became a part of requests that are not complete.
+    merged: VecDeque<Merged>,
     /// Stacks of programs, by process, instruction and stack pointer.
     user: Keyed<(u32, u64, u64), wait::Stack>,
     /// The last one of a process in a call at an instruction.
@@ -156,6 +163,72 @@ struct Thread {
     own_tid: Option<u32>,
     /// When the last wait that ended began: the end of the recording may tell of it as an open one.
     left: Option<u64>,
+    /// Whether spans are kept of it.
+    is_whole: bool,
+    /// It said in this call that it waits for the writing of a page.
+    writes_back: Option<Option<u32>>,
+    /// The page fault in which it slept last.
+    fault: Option<Fault>,
+}
+
+/// A page fault in which a thread has slept.
+#[derive(Debug, Clone, Copy)]
+struct Fault {
+    address: u64,
+    /// Where in the program: instruction and stack pointer.
+    at: (u64, u64),
+    /// When the last sleep in it ended.
+    ran: u64,
+}
+
+/// A kernel stack of a place.
+struct KernelStack {
+    stack: wait::Stack,
+    /// The page that a thread with this stack waits for.
+    page: Option<Activity>,
+    for_io: bool,
+}
+
+/// What a thread asked of a block device, as a part of a request.
+struct Merged {
+    device: u32,
+    sector: u64,
+    bytes: u32,
+    tid: u32,
+    time: u64,
+}
+
+impl Thread {
+    /// The span of the page fault in which it slept. The kernel tells the address at the first sleep; the thread that sleeps again at the
+    /// same place is in the same fault, and has another span from there on.
+    fn fault(&mut self, wait: &stopgap_capture::Wait) -> Option<Span> {
+        let before = self.fault.take();
+        let at = (wait.ip, wait.sp);
+        let no_fault = flag::NEW | flag::KERNEL_THREAD | flag::BEGAN_BEFORE;
+        // Asleep, not stopped or dead.
+        if wait.call.is_some() || wait.flags & no_fault != 0 || wait.state & 3 == 0 {
+            return None;
+        }
+        let (address, begin) = match wait.arguments {
+            [0, ..] => {
+                let before = before.filter(|before| before.at == at)?;
+                (before.address, before.ran)
+            }
+            [address, began, _] => (address, began.min(wait.left)),
+        };
+        let ran = wait.ran;
+        self.fault = Some(Fault { address, at, ran });
+        Some(Span {
+            address: Some(address),
+            ..Span::new(Activity::PageFault, Nanos(begin))
+        })
+    }
+
+    /// Whether this is the wait for the writing of a page that the thread has told of.
+    fn waits_for_writing(&mut self, wait: &stopgap_capture::Wait) -> bool {
+        let told = self.writes_back.take();
+        wait.flags & flag::FOR_IO != 0 && told == Some(wait.call)
+    }
 }
 
 impl<R: Read> Waits<R> {
@@ -204,6 +277,8 @@ impl<R: Read> Waits<R> {
             cgroup_of_process: Keyed::default(),
             jit: Jit::default(),
             kernel: Keyed::default(),
+            page_locks: true,
+            merged: VecDeque::new(),
             user: Keyed::default(),
             user_like: Keyed::default(),
             ready: VecDeque::new(),
@@ -212,6 +287,11 @@ impl<R: Read> Waits<R> {
         };
         waits.refill()?;
         Ok(waits)
+    }
+
+    /// Gives no spans of waits for locked pages.
+    pub(crate) fn leave_out_page_locks(&mut self) {
+        self.page_locks = false;
     }
 
     /// Reads what the files have by now.
@@ -343,10 +423,27 @@ impl<R: Read> Waits<R> {
         let (time, cpu, tid, kind) = match record {
             Record::Wait(wait) => {
                 let event = self.wait_event(&wait);
-                self.ready.extend(event.as_ref().and_then(span_of_page));
                 return self.ready.extend(event);
             }
             Record::UserStack(stack) => return self.user_stack(&stack),
+            Record::Span(span) if span.what == SpanKind::Writeback => {
+                let call = u32::try_from(span.a).ok().filter(|&call| call != u32::MAX);
+                self.threads.entry(span.tid).or_default().writes_back = Some(call);
+                return;
+            }
+            Record::Span(span) if span.what == SpanKind::Merge => {
+                if self.merged.len() >= MOST_MERGED {
+                    self.merged.pop_front();
+                }
+                let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).unwrap_or_default();
+                return self.merged.push_back(Merged {
+                    device: half(span.b),
+                    sector: span.a,
+                    bytes: half(span.b >> 32),
+                    tid: span.tid,
+                    time: span.begin,
+                });
+            }
             Record::Span(span) => {
                 let (time, cpu, tid) = (span.end, Some(span.cpu), span.tid);
                 (time, cpu, tid, Kind::Span(Box::new(self.span(&span))))
@@ -366,6 +463,7 @@ impl<R: Read> Waits<R> {
                 thread.pid = Some(task.tgid);
                 thread.comm = Some(Text::from(task.comm.as_str()));
                 thread.priority = Some(task.priority);
+                thread.is_whole = task.is_whole;
                 thread.own_tid = Some(task.own_tid).filter(|&tid| tid != 0);
                 if let Some(maker) = task.maker {
                     let kind = Kind::Fork {
@@ -429,6 +527,7 @@ impl<R: Read> Waits<R> {
                     result: Some(if block.status == 0 { 0 } else { -5 }),
                     ..Span::new(Activity::Block, Nanos(begin.unwrap_or(block.completed)))
                 };
+                self.merged(&block, &span);
                 (
                     block.completed,
                     Some(block.cpu),
@@ -481,15 +580,59 @@ impl<R: Read> Waits<R> {
             true => {}
             false => thread.left = Some(wait.left),
         }
-        let (pid, priority) = (thread.pid, thread.priority);
-        Some(Event {
+        let (pid, priority, is_whole) = (thread.pid, thread.priority, thread.is_whole);
+        let comm = thread.comm.clone();
+        let (fault, writes_back) = match wait.state {
+            0 => (None, false),
+            _ => (thread.fault(wait), thread.waits_for_writing(wait)),
+        };
+        let event = |kind, comm| Event {
             time: Nanos(wait.ran),
             cpu: (!open).then_some(wait.cpu),
             pid,
             tid: (wait.tid != 0).then_some(wait.tid),
-            comm: thread.comm.clone(),
-            kind: Kind::Wait(Box::new(self.wait(wait, pid, priority))),
-        })
+            comm,
+            kind,
+        };
+        let (stack, page) = self.kernel_stack(wait);
+        let page = match writes_back {
+            true => Some(Activity::Writeback),
+            false => {
+                page.filter(|&page| is_whole && (self.page_locks || page != Activity::PageLock))
+            }
+        };
+        let of_page = page.map(|what| Span::new(what, Nanos(wait.left)));
+        // What is inside comes first.
+        for span in of_page.into_iter().chain(fault) {
+            let kind = Kind::Span(Box::new(Span { open, ..span }));
+            self.ready.push_back(event(kind, comm.clone()));
+        }
+        let kind = Kind::Wait(Box::new(self.wait(wait, stack, pid, priority)));
+        Some(event(kind, comm))
+    }
+
+    /// Gives the spans of what other threads asked for as parts of a request that is complete; `span` is that of the request.
+    fn merged(&mut self, block: &stopgap_capture::Block, span: &Span) {
+        let end = block.sector.saturating_add(u64::from(block.bytes) / SECTOR);
+        let is_in = |part: &Merged| {
+            part.device == block.device
+                && part.time <= block.completed
+                && (block.sector..end).contains(&part.sector)
+        };
+        let (parts, others) = std::mem::take(&mut self.merged)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(is_in);
+        self.merged = others;
+        for part in parts.into_iter().filter(|part| part.tid != block.tid) {
+            let span = Span {
+                begin: Nanos(part.time),
+                sector: Some(part.sector),
+                length: Some(Bytes(u64::from(part.bytes))),
+                ..span.clone()
+            };
+            let kind = Kind::Span(Box::new(span));
+            self.put(block.completed, Some(block.cpu), part.tid, kind);
+        }
     }
 
     fn put(&mut self, time: u64, cpu: Option<u32>, tid: u32, kind: Kind) {
@@ -522,6 +665,7 @@ impl<R: Read> Waits<R> {
     fn wait(
         &mut self,
         wait: &stopgap_capture::Wait,
+        stack: Option<wait::Stack>,
         pid: Option<u32>,
         priority: Option<i32>,
     ) -> wait::Wait {
@@ -563,7 +707,6 @@ impl<R: Read> Waits<R> {
             .as_ref()
             .is_some_and(|call| call.name.as_deref() == Some("sched_yield"));
         let in_user = within == Within::Call || within == Within::User;
-        let stack = self.kernel_stack(wait);
         let user_stack = match in_user && sleeps {
             true => pid.and_then(|pid| self.stack_of_place(pid, wait)),
             false => None,
@@ -594,28 +737,43 @@ impl<R: Read> Waits<R> {
         }
     }
 
-    /// The wait's own kernel stack, or the last one of a like wait.
-    fn kernel_stack(&mut self, wait: &stopgap_capture::Wait) -> Option<wait::Stack> {
+    /// The wait's own kernel stack, or the last one of a like wait; and the page that such a stack waits for.
+    fn kernel_stack(
+        &mut self,
+        wait: &stopgap_capture::Wait,
+    ) -> (Option<wait::Stack>, Option<Activity>) {
         let place = (wait.ip, wait.call, wait.depth);
+        let for_io = wait.flags & flag::FOR_IO != 0;
         if wait.stack.is_empty() {
-            let like = self.kernel.get(&place).filter(|_| wait.state != 0)?;
-            return Some(like.clone());
+            let like = self.kernel.get(&place).filter(|_| wait.state != 0);
+            let Some(like) = like else {
+                return (None, None);
+            };
+            // Every wait for a page is one for I/O: a like wait that is none was in another function.
+            let page = like.page.filter(|_| for_io && like.for_io);
+            return (Some(like.stack.clone()), page);
         }
         let frames = self.symbols.stack(&wait.stack).0;
+        let page = wait_for_page(&frames);
         if self.kernel.len() < MOST || self.kernel.contains_key(&place) {
-            let frames = Text::clone(&frames);
+            let stack = wait::Stack {
+                frames: Text::clone(&frames),
+                of_a_like_wait: true,
+            };
             self.kernel.insert(
                 place,
-                wait::Stack {
-                    frames,
-                    of_a_like_wait: true,
+                KernelStack {
+                    stack,
+                    page,
+                    for_io,
                 },
             );
         }
-        Some(wait::Stack {
+        let stack = wait::Stack {
             frames,
             of_a_like_wait: false,
-        })
+        };
+        (Some(stack), page)
     }
 
     /// The program's stack at the wait's place, or the last one of the same call at the same instruction.
@@ -749,6 +907,9 @@ impl<R: Read> Waits<R> {
                 name: Some(function(span.a)),
                 ..new(Activity::Work)
             },
+            // Moments: `record` takes them.
+            SpanKind::Writeback => new(Activity::Writeback),
+            SpanKind::Merge => new(Activity::Block),
         }
     }
 }
@@ -776,7 +937,17 @@ impl<R: Read> Source for Waits<R> {
             };
             let bytes = self.rings[ring].take(length);
             let event = match Record::plain_wait(bytes) {
-                Some(wait) => self.wait_event(&wait),
+                Some(wait) => {
+                    let event = self.wait_event(&wait);
+                    // Spans that end with it come first.
+                    match self.ready.is_empty() {
+                        true => event,
+                        false => {
+                            self.ready.extend(event);
+                            None
+                        }
+                    }
+                }
                 None => {
                     match Record::parse(bytes) {
                         Ok(record) => self.record(record),
@@ -867,22 +1038,6 @@ fn operation(flags: u32) -> String {
     )
 }
 
-/// Returns the span of a wait for a page.
-fn span_of_page(event: &Event) -> Option<Event> {
-    let Kind::Wait(wait) = &event.kind else {
-        return None;
-    };
-    let what = wait_for_page(&wait.stack.as_ref()?.frames)?;
-    let span = Span {
-        open: wait.ran.is_none(),
-        ..Span::new(what, wait.left)
-    };
-    Some(Event {
-        kind: Kind::Span(Box::new(span)),
-        ..event.clone()
-    })
-}
-
 /// Returns what a thread with this kernel stack waits for, if it is a page. No event of the kernel says when such a wait ends, and
 /// of page locks none says that one begins.
 fn wait_for_page(frames: &str) -> Option<Activity> {
@@ -930,5 +1085,82 @@ mod tests {
         for other in ["", "fsync;jbd2_log_wait_commit", "my_folio_wait_writeback2"] {
             assert_eq!(wait_for_page(other), None, "{other}");
         }
+    }
+
+    /// A record with its length in front, as a ring's file has it.
+    fn framed(fields: &[&[u8]]) -> Vec<u8> {
+        let record = fields.concat();
+        let length = u32::try_from(record.len()).unwrap();
+        [&length.to_le_bytes()[..], &record].concat()
+    }
+
+    /// A thread asks for a part of what becomes another's request: both have a span that ends with it. A part of one's own has none, nor has
+    /// one of another device or place.
+    #[test]
+    fn a_part_of_anothers_request_ends_with_it() {
+        const DEVICE: u32 = 254 << 20 | 1;
+        let merge = |tid: u32, time: u64, sector: u64, device: u32| {
+            let what = u64::from(device) | 4096 << 32;
+            let head = [4, 12, 0, 0];
+            let (tid, time) = (tid.to_le_bytes(), time.to_le_bytes());
+            framed(&[
+                &head,
+                &tid,
+                &time,
+                &time,
+                &sector.to_le_bytes(),
+                &what.to_le_bytes(),
+            ])
+        };
+        let block = {
+            let times = [100_u64, 150, 900].map(u64::to_le_bytes);
+            let numbers = [16 << 10, DEVICE, 1, 0].map(u32::to_le_bytes);
+            let (tid, sector) = (5_u32.to_le_bytes(), 64_u64.to_le_bytes());
+            let head = [7, 0, 1, 0];
+            framed(&[
+                &head,
+                &tid,
+                times.as_flattened(),
+                &sector,
+                numbers.as_flattened(),
+            ])
+        };
+        let ring = [
+            merge(5, 110, 72, DEVICE),
+            merge(7, 120, 80, DEVICE),
+            merge(8, 121, 96, DEVICE),
+            merge(9, 122, 80, DEVICE + 1),
+            block.clone(),
+            block,
+        ]
+        .concat();
+        let names = Box::new(crate::perf::ElfNames::new(None));
+        let none: [Option<std::io::Empty>; 2] = [None, None];
+        let mut waits = Waits::new(
+            std::iter::empty(),
+            Symbols::default(),
+            names,
+            vec![&ring[..]],
+            none,
+            true,
+        )
+        .unwrap();
+        let mut spans = Vec::new();
+        while let Some(event) = waits.next_event().unwrap() {
+            let Kind::Span(span) = event.kind else {
+                panic!("{event:?}");
+            };
+            let length = span.length.unwrap().0;
+            spans.push((
+                event.tid.unwrap(),
+                span.begin.0,
+                event.time.0,
+                span.sector,
+                length,
+            ));
+        }
+        let part = (7, 120, 900, Some(80), 4096);
+        let whole = (5, 100, 900, Some(64), 16 << 10);
+        assert_eq!(spans, [part, whole, whole]);
     }
 }

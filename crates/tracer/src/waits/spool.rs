@@ -28,6 +28,7 @@ pub struct WaitSpool {
     out: Files,
     /// Whether the calls that change an address space are recorded.
     has_mappings: bool,
+    no_page_locks: bool,
 }
 
 /// The file of each ring, and that of mappings.
@@ -92,6 +93,7 @@ impl WaitSpool {
             capture,
             out,
             has_mappings,
+            no_page_locks: !options.parts.contains(&Part::PageLock),
         })
     }
 
@@ -100,6 +102,7 @@ impl WaitSpool {
     pub fn description(&self) -> WaitsDescription {
         WaitsDescription {
             files: u32::try_from(self.out.rings.len()).unwrap_or(u32::MAX),
+            no_page_locks: self.no_page_locks,
         }
     }
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use stopgap_events::units::Nanos;
 use stopgap_events::wait::{State, Wait, Within};
@@ -266,6 +267,105 @@ fn waits_for_pages_that_are_written_are_spans() {
         return skip(&Skip::machine("a file system that does not wait for pages"));
     }
     assert!(spans.iter().all(|span| waits.contains(span)), "{spans:?}");
+    spool.remove().unwrap();
+}
+
+/// Touches a page in each 64 KiB of a file, in memory where it is mapped, then reads another page of each. Nothing is read ahead.
+const FAULTS: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(int count, char **words)
+{
+	enum { BYTES = 4 << 20, STEP = 64 << 10, PAGE = 4096 };
+	int file = open(words[1], O_RDONLY);
+	volatile char *at = mmap(0, BYTES, PROT_READ, MAP_SHARED, file, 0);
+	char page[PAGE];
+	if (at == MAP_FAILED || madvise((void *)at, BYTES, MADV_RANDOM) || posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM))
+		return 1;
+	for (long to = 0; to < BYTES; to += STEP)
+		(void)at[to];
+	for (long to = STEP / 2; to < BYTES; to += STEP)
+		if (pread(file, page, PAGE, to) != PAGE)
+			return 2;
+	return 0;
+}
+"#;
+
+/// A file of 4 MiB that is not in the page cache.
+fn cold() -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cold-{}", std::process::id()));
+    fs::write(&path, vec![7; 4 << 20]).unwrap();
+    fs::File::open(&path).unwrap().sync_all().unwrap();
+    let dropped = Command::new("dd")
+        .arg(format!("if={}", path.display()))
+        .args(["iflag=nocache", "count=0", "status=none"])
+        .status();
+    assert!(dropped.unwrap().success());
+    path
+}
+
+/// Each sleep in a page fault is in a span that began with the fault, and each sleep for a page, short ones too, is a span.
+#[test]
+fn faults_that_sleep_are_spans_and_so_are_short_waits_for_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("faults.c"), folder.path().join("faults"));
+    fs::write(&source, FAULTS).unwrap();
+    let mut compiler = Command::new("cc");
+    match compiler.arg("-o").arg(&program).arg(&source).status() {
+        Ok(status) => assert!(status.success()),
+        Err(error) => return skip(&Skip::machine(format!("no C compiler: {error}"))),
+    }
+    let file = cold();
+    let words = [program.to_str().unwrap(), file.to_str().unwrap()];
+    let recorded = spool_of(folder.path(), &words);
+    fs::remove_file(&file).unwrap();
+    let Some((spool, ended, pid)) = recorded else {
+        return;
+    };
+    assert_eq!(ended.how, Ok(0));
+    let kallsyms = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    let mut trace = spool.trace(&Symbols::parse(&kallsyms)).unwrap();
+    let (mut faults, mut pages, mut waits) = (Vec::new(), Vec::new(), Vec::new());
+    while let Some(event) = trace.next_event().unwrap() {
+        match event.kind {
+            Kind::Span(span) if span.what == Activity::PageFault => {
+                assert!(span.address.is_some_and(|address| address > 0), "{span:?}");
+                faults.push((event.tid, event.time, span.begin));
+            }
+            Kind::Span(span) if span.what == Activity::PageLock => {
+                pages.push((event.tid, event.time, span.begin));
+            }
+            Kind::Wait(wait) if wait.for_io == Some(true) && event.tid == Some(pid) => {
+                waits.push((event.tid, event.time, wait));
+            }
+            _ => {}
+        }
+    }
+    let in_fault = |wait: &Wait| wait.within == Some(Within::User) && !wait.began_before;
+    let ours: Vec<_> = waits.iter().filter(|(.., wait)| in_fault(wait)).collect();
+    if ours.len() < 8 {
+        return skip(&Skip::machine("a disk that no fault waits for"));
+    }
+    for (tid, time, wait) in &ours {
+        let span = faults.iter().find(|(of, end, _)| (of, end) == (tid, time));
+        let (.., begin) = span.unwrap_or_else(|| panic!("{wait:?}"));
+        assert!(*begin < wait.left, "{begin:?} {wait:?}");
+    }
+    let for_page = |wait: &Wait| {
+        let frames = wait.stack.as_ref().map(|stack| &*stack.frames);
+        frames.is_some_and(|frames| frames.contains("folio_wait_bit_common"))
+    };
+    let of_pages: Vec<_> = waits.iter().filter(|(.., wait)| for_page(wait)).collect();
+    for (tid, time, wait) in &of_pages {
+        assert!(pages.contains(&(*tid, *time, wait.left)), "{wait:?}");
+    }
+    println!(
+        "{} sleeps in faults, {} for pages",
+        ours.len(),
+        of_pages.len()
+    );
     spool.remove().unwrap();
 }
 
