@@ -374,17 +374,25 @@ fn faults_that_sleep_are_spans_and_so_are_short_waits_for_pages() {
 fn stacks_of_short_lived_processes_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let script = "i=0; while [ $i -lt 20 ]; do sleep 0.003; i=$((i+1)); done";
-    let Some((spool, ..)) = spool_of(folder.path(), &["sh", "-c", script]) else {
+    let Some((spool, _, pid)) = spool_of(folder.path(), &["sh", "-c", script]) else {
         return;
     };
     let (events, _) = events_of(&spool);
     let mut named: BTreeMap<Option<u32>, bool> = BTreeMap::new();
+    // Others on this machine may sleep, too.
+    let mut ours = std::collections::BTreeSet::new();
     for event in &events {
+        if let Kind::Fork { target_tid, .. } = event.kind
+            && event.tid == Some(pid)
+        {
+            ours.insert(target_tid);
+        }
         let Kind::Wait(wait) = &event.kind else {
             continue;
         };
         let call = wait.call.as_ref().and_then(|call| call.name.as_deref());
-        if event.comm.as_deref() == Some("sleep") && call == Some("clock_nanosleep") {
+        let is_ours = event.tid.is_some_and(|tid| ours.contains(&tid));
+        if is_ours && call == Some("clock_nanosleep") {
             let stack = wait.user_stack.as_ref();
             let is_named = stack.is_some_and(|stack| stack.frames.ends_with("nanosleep"));
             *named.entry(event.tid).or_default() |= is_named;
