@@ -197,5 +197,19 @@ fn window(directory: &Path, file: &File) -> Result<Option<PathBuf>, String> {
         let _ = remove(&spool); // of no use to anybody
         return Err(why);
     }
+    // The file with the last seconds goes next, and another crash may be close.
+    if let Err(error) = synced(&spool) {
+        tell(&format!("{}: {error}", spool.display()));
+    }
     Ok(Some(spool))
+}
+
+/// Waits until the files of the folder `path`, and its name, are on the disk.
+fn synced(path: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(path)? {
+        File::open(entry?.path())?.sync_all()?;
+    }
+    File::open(path)?.sync_all()?;
+    path.parent()
+        .map_or(Ok(()), |above| File::open(above)?.sync_all())
 }
