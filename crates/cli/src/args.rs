@@ -382,7 +382,7 @@ mod tests {
             ("stopgap check --only gpu", "stopgap check"),
             ("stopgap check --passive --quick", "stopgap check"),
             ("stopgap probe placement --n x", "stopgap probe placement"),
-            ("stopgap probe placement -d 5h", "stopgap probe placement"),
+            ("stopgap probe placement -d 5x", "stopgap probe placement"),
             ("stopgap compare a b -n 9", "stopgap compare"),
             ("stopgap chekc", "stopgap"),
         ] {
