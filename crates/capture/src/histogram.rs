@@ -6,7 +6,7 @@
 
 use std::collections::HashMap as Names;
 
-use aya::maps::{Array, HashMap, MapData, PerCpuArray, PerCpuValues};
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues};
 use aya::{Ebpf, util};
 
 use crate::Error;
@@ -182,40 +182,17 @@ impl Sets {
             return Ok(Vec::new());
         }
         let set = (self.period - 1) & 1;
-        let failed = |error: aya::maps::MapError| unsupported("reading histograms", &error);
         let mut names: Names<u32, Process> = Names::new();
-        {
-            let map = map(ebpf, "processes")?;
-            let mut map: HashMap<&mut MapData, [u8; PROCESS], u32> =
-                HashMap::try_from(map).map_err(|_| lacks_map())?;
-            let of_set: Vec<([u8; PROCESS], u32)> = map
-                .iter()
-                .filter_map(Result::ok)
-                .filter(|(name, _)| u32_at(name, 0) == set)
-                .collect();
-            for (name, number) in of_set {
-                map.remove(&name).map_err(failed)?;
-                names.insert(number, process(&name));
-            }
+        for (name, number) in taken::<PROCESS>(ebpf, "processes", set)? {
+            names.insert(number, process(&name));
         }
         let mut kinds: Vec<(u32, Option<u32>, Option<u32>, How)> = Vec::new();
-        {
-            let map = map(ebpf, "kinds")?;
-            let mut map: HashMap<&mut MapData, [u8; KIND], u32> =
-                HashMap::try_from(map).map_err(|_| lacks_map())?;
-            let of_set: Vec<([u8; KIND], u32)> = map
-                .iter()
-                .filter_map(Result::ok)
-                .filter(|(kind, _)| u32_at(kind, 0) == set)
-                .collect();
-            for (kind, sum) in of_set {
-                map.remove(&kind).map_err(failed)?;
-                let Some(&how) = HOWS.get(u32_at(&kind, 12) as usize) else {
-                    continue;
-                };
-                let call = u32::try_from(u32_at(&kind, 8).cast_signed()).ok();
-                kinds.push((sum, Some(u32_at(&kind, 4)), call, how));
-            }
+        for (kind, sum) in taken::<KIND>(ebpf, "kinds", set)? {
+            let Some(&how) = HOWS.get(u32_at(&kind, 12) as usize) else {
+                continue;
+            };
+            let call = u32::try_from(u32_at(&kind, 8).cast_signed()).ok();
+            kinds.push((sum, Some(u32_at(&kind, 4)), call, how));
         }
         let first = set * self.stride();
         let others = (first..).zip(HOWS);
@@ -226,7 +203,7 @@ impl Sets {
         let cpus = util::nr_cpus().unwrap_or(1);
         let mut found = Vec::new();
         for (sum, process, call, how) in kinds {
-            let each = sums.get(&sum, 0).map_err(failed)?;
+            let each = sums.get(&sum, 0).map_err(|error| unread(&error))?;
             let process = process.and_then(|number| names.get(&number).cloned());
             let mut histogram = Histogram {
                 process,
@@ -242,11 +219,35 @@ impl Sets {
                 found.push(histogram);
                 let zero = PerCpuValues::try_from(vec![[0; SUM]; cpus]);
                 let zero = zero.map_err(|error| unsupported("clearing histograms", &error))?;
-                sums.set(sum, zero, 0).map_err(failed)?;
+                sums.set(sum, zero, 0).map_err(|error| unread(&error))?;
             }
         }
         Ok(found)
     }
+}
+
+fn unread(error: &MapError) -> Error {
+    unsupported("reading histograms", error)
+}
+
+/// Takes the keys of a set out of a map, each with its number.
+fn taken<const KEY: usize>(
+    ebpf: &mut Ebpf,
+    name: &str,
+    set: u32,
+) -> Result<Vec<([u8; KEY], u32)>, Error> {
+    let map = map(ebpf, name)?;
+    let mut map: HashMap<&mut MapData, [u8; KEY], u32> =
+        HashMap::try_from(map).map_err(|_| lacks_map())?;
+    let of_set: Vec<([u8; KEY], u32)> = map
+        .iter()
+        .filter_map(Result::ok)
+        .filter(|(key, _)| u32_at(key, 0) == set)
+        .collect();
+    for (key, _) in &of_set {
+        map.remove(key).map_err(|error| unread(&error))?;
+    }
+    Ok(of_set)
 }
 
 fn write(ebpf: &mut Ebpf, bytes: [u8; PERIODS]) -> Result<(), Error> {

@@ -481,9 +481,9 @@ fn told(rows: &[(u64, u32, u32, Kind)]) -> (Vec<Times>, u64) {
     (made.iter().map(times).collect(), doubts)
 }
 
-#[test]
-fn what_shows_that_rows_are_missing() {
-    let switch = |to: u32| Kind::Switch {
+/// A thread goes to sleep and `to` gets its CPU.
+fn switch(to: u32) -> Kind {
+    Kind::Switch {
         state: Some("S".into()),
         preempted: None,
         priority: None,
@@ -491,7 +491,11 @@ fn what_shows_that_rows_are_missing() {
         next_comm: Some(comm(to)),
         next_priority: None,
         stack: None,
-    };
+    }
+}
+
+#[test]
+fn what_shows_that_rows_are_missing() {
     let calls = || Kind::SyscallEnter {
         number: 0,
         name: None,
@@ -542,15 +546,6 @@ fn what_shows_that_rows_are_missing() {
 /// A BPF program at a switch that reads the stack of the thread that leaves faults on its behalf: the thread is off its CPU all the same.
 #[test]
 fn a_fault_inside_a_switch_is_no_return() {
-    let switch = |to: u32| Kind::Switch {
-        state: Some("S".into()),
-        preempted: None,
-        priority: None,
-        next_tid: Some(to),
-        next_comm: Some(comm(to)),
-        next_priority: None,
-        stack: None,
-    };
     let fault = |user| Kind::PageFault {
         address: 0,
         instruction_pointer: None,
