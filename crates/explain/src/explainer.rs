@@ -155,7 +155,7 @@ impl Explainer {
             of_others: Operations::new(options.top),
             tasks: Tasks::default(),
             roundtrips: RoundTrips::default(),
-            mappings: Mappings::default(),
+            mappings: Mappings::new(metadata),
             spaces: Spaces::new(metadata.page_size),
             frames: Frames::default(),
             samples: Samples::default(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use stopgap_events::memory::MemoryEvent;
 use stopgap_stats::explain::{Live, Memory, Reclaim};
-use stopgap_trace::Text;
+use stopgap_trace::{Metadata, Text};
 
 use crate::interval::What;
 use crate::space::Spaces;
@@ -51,6 +51,8 @@ fn add(points: &mut Vec<(u64, i64)>, stretch: u64, point: (u64, i64)) {
 /// Counts of maps, unmaps and reclaim.
 #[derive(Default)]
 pub(crate) struct Mappings {
+    /// Whether the trace is of a recording: its memory events tell what was mapped when it began.
+    recorded: bool,
     /// By memory events.
     events: Option<(u64, u64)>,
     /// By system calls that succeeded.
@@ -98,7 +100,22 @@ impl Followed {
     }
 }
 
+/// Events of a recording that name every call that maps or unmaps: where none came, there was none.
+const ALL_CALLS: [&str; 2] = ["bpf:sys_munmap", "bpf:sys_exit"];
+
 impl Mappings {
+    /// Nothing is counted yet of the trace that `metadata` describes.
+    pub(crate) fn new(metadata: &Metadata) -> Mappings {
+        let mut events = metadata.events.iter().flatten();
+        Mappings {
+            recorded: metadata.events.is_some(),
+            calls: events
+                .any(|event| ALL_CALLS.contains(&event.as_str()))
+                .then_some((0, 0)),
+            ..Mappings::default()
+        }
+    }
+
     /// Counters and kinds of reclaim that are kept.
     pub(crate) fn len(&self) -> usize {
         self.counters.len() + self.reclaim.len()
@@ -111,9 +128,11 @@ impl Mappings {
             MemoryEvent::Unmap { .. } => (0, 1),
             _ => return,
         };
-        let events = self.events.get_or_insert((0, 0));
-        events.0 += maps;
-        events.1 += unmaps;
+        if !self.recorded {
+            let events = self.events.get_or_insert((0, 0));
+            events.0 += maps;
+            events.1 += unmaps;
+        }
         self.live += if maps > 0 { 1 } else { -1 };
         self.of_events.add(at, self.live);
     }
@@ -185,7 +204,7 @@ impl Mappings {
         reclaim_seen: bool,
         spaces: &Spaces,
     ) -> Memory {
-        // Where there are calls, memory events are what was there before.
+        // Where there are calls, memory events are what was mapped before.
         let counted = self.calls.or(self.events);
         let seconds = duration_ns.filter(|&ns| ns > 0).map(|ns| ns as f64 / 1e9);
         let rate = |count: u64| seconds.map(|seconds| count as f64 / seconds);

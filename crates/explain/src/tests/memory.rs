@@ -182,9 +182,46 @@ fn calls_tell_live_mappings_and_holes() {
 /// A process's maps from before, as a recorder writes them, are no maps that were made.
 #[test]
 fn what_was_there_before_is_not_counted_as_made() {
+    let mut b = Builder::new();
+    add_layout(&mut b);
+    b.after(MS).enter_with(CLIENT, "mmap", &[0, PAGE, 1, 2]);
+    b.exit(CLIENT, "mmap", 0x1000);
+    let memory = b.explain().memory;
+    assert_eq!((memory.maps, memory.unmaps), (Some(1), Some(0)));
+    assert_eq!(memory.live.unwrap().first, 3);
+    let space = &memory.spaces.unwrap()[0];
+    assert_eq!((space.calls, space.mappings), (1, 3));
+    assert_eq!(space.holes.as_ref().unwrap().count, 0);
+}
+
+/// A recorded process that only waits: no maps where its calls were recorded, an unknown number where they were not.
+#[test]
+fn what_an_idle_process_has_mapped_is_no_call() {
+    for (event, maps) in [
+        ("bpf:sched_switch", None),
+        ("bpf:sys_munmap", Some(0)),
+        ("bpf:sys_exit", Some(0)),
+    ] {
+        let mut b = Builder::new();
+        b.metadata.events = Some(vec![event.to_owned()]);
+        add_layout(&mut b);
+        b.after(10 * MS).switch(CLIENT, "S", 0);
+        let findings = b.explain();
+        let memory = &findings.memory;
+        assert_eq!((memory.maps, memory.unmaps), (maps, maps), "{event}");
+        let told = findings
+            .missing
+            .iter()
+            .find(|m| m.what == "maps and unmaps");
+        assert_eq!(told.is_none(), maps.is_some(), "{event}: {told:?}");
+        assert_eq!(memory.live.as_ref().unwrap().last, 2, "{event}");
+    }
+}
+
+/// Two mappings of a process, as a recorder writes them at its beginning.
+fn add_layout(b: &mut Builder) {
     use stopgap_events::memory::{MapId, MemoryEvent, Merge, Placing, Protection};
     use stopgap_events::range::AddressRange;
-    let mut b = Builder::new();
     for page in [100, 200] {
         let event = MemoryEvent::Map {
             id: MapId(page),
@@ -196,14 +233,6 @@ fn what_was_there_before_is_not_counted_as_made() {
         let range = AddressRange::new(u64::from(page) * PAGE, Bytes(PAGE));
         b.event(CLIENT, Kind::Memory { event, range });
     }
-    b.after(MS).enter_with(CLIENT, "mmap", &[0, PAGE, 1, 2]);
-    b.exit(CLIENT, "mmap", 0x1000);
-    let memory = b.explain().memory;
-    assert_eq!((memory.maps, memory.unmaps), (Some(1), Some(0)));
-    assert_eq!(memory.live.unwrap().first, 3);
-    let space = &memory.spaces.unwrap()[0];
-    assert_eq!((space.calls, space.mappings), (1, 3));
-    assert_eq!(space.holes.as_ref().unwrap().count, 0);
 }
 
 /// Each fault twice asks a shrinker that sleeps, and each time before it one that has nothing to do. Three of the faults
