@@ -42,6 +42,22 @@ pub(crate) fn may(command: &str) -> bool {
     }
 }
 
+/// Returns flags of sources that record here: `bpf` where BPF does, then `others`. None where this machine lets nobody capture. What is
+/// left out is a skip.
+pub(crate) fn sources(bpf: &'static str, others: &[&'static str]) -> Vec<&'static str> {
+    use stopgap_testing::{Skip, skip};
+    if !may("record") {
+        return Vec::new();
+    }
+    let tried = Run::new().stopgap("record --source bpf -o t.parquet -- true");
+    let mut sources = others.to_vec();
+    match tried.status {
+        Some(0) => sources.insert(0, bpf),
+        _ => skip(&Skip::machine(tried.err)),
+    }
+    sources
+}
+
 /// Tests that run the command share the machine; a test that compares the machine's state before and after runs without others.
 static MACHINE: RwLock<()> = RwLock::new(());
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::common::{Run, STOPGAP, has, may, names, text, wait_for, words};
+use crate::common::{self, Run, STOPGAP, has, may, names, text, wait_for, words};
 use stopgap_kernel::Linux;
 use stopgap_kernel::files::Files;
 use stopgap_testing::{Skip, skip};
@@ -27,16 +27,7 @@ fn instances(pid: u32) -> usize {
 
 /// Sources that record here what is forked and executed, each with flags by which it records the command alone.
 fn sources() -> Vec<&'static str> {
-    if !may("record") {
-        return Vec::new();
-    }
-    let run = Run::new();
-    let tried = run.stopgap("record --source bpf -o t.parquet -- true");
-    if tried.status == Some(0) {
-        return vec!["--source bpf --only", "--source tracefs"];
-    }
-    skip(&Skip::machine(tried.err));
-    vec!["--source tracefs"]
+    common::sources("--source bpf --only", &["--source tracefs"])
 }
 
 struct Folder {
@@ -373,15 +364,21 @@ fn a_killed_recording_is_recovered() {
 /// read back elsewhere.
 #[test]
 fn a_full_disk_leaves_what_was_captured() {
-    if !may("record") {
-        return;
+    for source in common::sources(
+        "--source bpf --only --events all",
+        &["--source tracefs --events all"],
+    ) {
+        recorded_onto_a_full_disk(source);
     }
+}
+
+fn recorded_onto_a_full_disk(source: &str) {
     let folder = Folder::new();
     let (small, large) = (folder.folder.path().join("small"), folder.file());
     std::fs::create_dir(&small).unwrap();
     let script = format!(
         "mount -t tmpfs -o size=3m none {small} || exit 77; \
-         {STOPGAP} record --source tracefs -o {small}/t.parquet -- dd if=/dev/zero of=/dev/null bs=1 count=300000; \
+         {STOPGAP} record {source} -o {small}/t.parquet -- dd if=/dev/zero of=/dev/null bs=1 count=300000; \
          echo status $?; {STOPGAP} record --recover {small}/.t.*.spool -o {large}; echo status $?",
         small = small.display(),
         large = large.display(),
@@ -401,7 +398,7 @@ fn a_full_disk_leaves_what_was_captured() {
     let (said, told) = (text(&output.stdout), text(&output.stderr));
     assert!(told.contains("--recover"), "{told} {said}");
     assert!(
-        said.contains("status 1") && said.ends_with("status 0\n"),
+        said.contains("status 125\n") && said.ends_with("status 0\n"),
         "{said} {told}"
     );
     assert!(
@@ -526,10 +523,7 @@ fn what_needs_all_calls_says_how_to_get_them() {
     match metadata.missing.iter().any(lacks) {
         true => has(
             &replayed.err,
-            &[
-                "no map, unmap or protection",
-                "--events all has these calls",
-            ],
+            &["no map, unmap or protection", "--events all records each"],
         ),
         false => has(&replayed.err, &["choose with --pid"]),
     }

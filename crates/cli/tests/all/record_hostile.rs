@@ -6,10 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Output;
 
-use stopgap_testing::{Skip, skip};
 use stopgap_trace::{Event, Input, Kind};
 
-use crate::common::{Run, has, may, text, words};
+use crate::common::{self, Run, has, text, words};
 
 /// What a file's name, and so a process's, may have: a line feed, an escape sequence, quotes, braces, what separates frames
 /// of a stack, no UTF-8.
@@ -17,20 +16,10 @@ const NAME: &[u8] = b"a\n\x1b[1m\"'{;}\xff\\";
 
 /// Sources that record here, each with flags by which it records the command alone.
 fn sources() -> Vec<&'static str> {
-    if !may("record") {
-        return Vec::new();
-    }
-    let run = Run::new();
-    let tried = run.stopgap("record --source bpf -o t.parquet -- true");
-    if tried.status == Some(0) {
-        return vec![
-            "--source bpf --only",
-            "--source tracefs --events scheduling",
-            "--source perf",
-        ];
-    }
-    skip(&Skip::machine(tried.err));
-    vec!["--source tracefs --events scheduling", "--source perf"]
+    common::sources(
+        "--source bpf --only",
+        &["--source tracefs --events scheduling", "--source perf"],
+    )
 }
 
 /// Records a command into `t.parquet`; the summary, in which nothing was lost.

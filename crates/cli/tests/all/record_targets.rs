@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use stopgap_trace::{Event, Input, Metadata};
 
-use crate::common::{Done, Run, has, may, root, text, wait_for};
+use crate::common::{self, Done, Run, has, root, text, wait_for};
 use stopgap_testing::{Skip, skip};
 
 /// A program of ours, ended with its test.
@@ -67,17 +67,10 @@ fn ran(events: &[Event]) -> BTreeSet<u32> {
 
 /// Sources that record here, each with flags by which it records what is asked for and no more.
 fn sources() -> Vec<&'static str> {
-    if !may("record") {
-        return Vec::new();
-    }
-    let mut sources = vec!["--source tracefs --events scheduling", "--source perf"];
-    let run = Run::new();
-    let tried = run.stopgap("record --source bpf --only -o t.parquet -- true");
-    match tried.status {
-        Some(0) => sources.push("--source bpf --only"),
-        _ => skip(&Skip::machine(tried.err)),
-    }
-    sources
+    common::sources(
+        "--source bpf --only",
+        &["--source tracefs --events scheduling", "--source perf"],
+    )
 }
 
 /// A process that waits for its child: the child is recorded, and what it starts.

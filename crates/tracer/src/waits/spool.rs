@@ -121,13 +121,14 @@ impl WaitSpool {
         let lacks = self.capture.lacks().iter();
         lacks
             .map(|(part, why)| {
-                let advice = match part {
-                    Part::AddressSpace => {
-                        "; --events all has these calls, at the cost of tracing every call of the machine"
-                    }
-                    _ => "",
+                let why = match part {
+                    Part::AddressSpace => format!(
+                        "mmap, munmap, brk, mremap, mprotect and madvise are recorded where they wait only, because the kernel lets no \
+                         program attach to its functions ({why}); --events all records each, and slows every system call of the machine"
+                    ),
+                    _ => why.clone(),
                 };
-                Missing::new(part.word(), format!("{why}{advice}"))
+                Missing::new(part.word(), why)
             })
             .collect()
     }
