@@ -272,10 +272,20 @@ pub fn parse<A: Parser>() -> Result<A, Failure> {
                 // A drop-in, down to its exit status.
                 Some("ministat") => crate::ministat::WRONG,
                 // The others are the command's.
-                Some("record") if words.iter().any(|word| word == "--") => NOT_THE_COMMAND,
+                Some(word) if has_status_of_command(word, &words) => NOT_THE_COMMAND,
                 _ => ERROR,
             },
         },
+    })
+}
+
+/// Returns whether `word`, with the command line `words`, would end with the status of the command that it runs.
+fn has_status_of_command(word: &str, words: &[OsString]) -> bool {
+    let own = words.iter().position(|word| word == "--");
+    own.is_some_and(|own| match word {
+        "record" => true,
+        "run" => !words[..own].iter().any(|word| word == "--measure"),
+        _ => false,
     })
 }
 

@@ -18,8 +18,8 @@ pub(crate) const CANNOT_TELL: u8 = 4;
 pub(crate) const BISECT_BAD: u8 = 1;
 /// 125: `git bisect run` skips the commit.
 pub(crate) const BISECT_SKIP: u8 = 125;
-/// 125: a command was to be run, and what failed is stopgap itself. As timeout(1) has it, 126: the command cannot be run, 127:
-/// it is not found.
+/// 125: a command whose status would be ours was to be run, and stopgap itself failed. As timeout(1) has it, 126: the command
+/// cannot be run, 127: it is not found.
 pub(crate) const NOT_THE_COMMAND: u8 = 125;
 /// 126: the command is there and cannot be run.
 pub(crate) const CANNOT_RUN: u8 = 126;

@@ -49,6 +49,13 @@ struct Fixed {
 }
 
 pub(crate) fn run(args: &args::RunFix) -> Result<ExitCode, Failure> {
+    match args.measure {
+        true => run_fixed(args),
+        false => run_fixed(args).map_err(Failure::not_of_the_command),
+    }
+}
+
+fn run_fixed(args: &args::RunFix) -> Result<ExitCode, Failure> {
     let fixed = Fixed::of(&args.fix)?;
     if args.fix.contains(&Fix::ArenaKeep) {
         tell(UNSAFE);

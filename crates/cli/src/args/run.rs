@@ -15,8 +15,8 @@ stopgap run --fix arena -- python3 churn.py
 stopgap run --fix arena-keep --measure -n 20 -- python3 churn.py     # with and without, in turn
 STOPGAP_REPORT=1 stopgap run --fix arena -- python3 churn.py    # what was done, at exit
 
-What each fix does, costs and cannot do: docs/fixes/run.md. Exit status: the command's; 127 where it is not found, 126 where it cannot \
-be run; 3 where the library is not there. With --measure 0, 1 an error.")]
+What each fix does, costs and cannot do: docs/fixes/run.md. Exit status: the command's; 125 where stopgap \
+fails, 126 where the command cannot be run, 127 where it is not found. With --measure 0, 1 an error, 3 where a fix cannot be had.")]
 pub(crate) struct RunFix {
     /// Fixes: arena (anonymous maps get a place without the kernel's search: for kernels that search linearly, before
     /// 3.8), arena-keep (arena, and the pages of a freed map serve the next one of its size: for programs that map and

@@ -182,7 +182,7 @@ fn without_the_library_it_says_how_to_build_it() {
         .args(["run", "--fix", "arena", "--", "true"])
         .output()
         .unwrap();
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
     // SCHED_BATCH needs none.
     let words = [
         "run",
@@ -200,8 +200,11 @@ fn without_the_library_it_says_how_to_build_it() {
 #[test]
 fn a_fix_that_is_none_is_refused() {
     for fix in ["arena-files", "arena-keep=1", ""] {
-        let output = run(&["run", "--fix", fix, "--", "true"]).output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{fix}: {output:?}");
+        for (measure, status) in [(&["--measure"][..], 1), (&[], 125)] {
+            let words = [&["run", "--fix", fix], measure, &["--", "true"]].concat();
+            let output = run(&words).output().unwrap();
+            assert_eq!(output.status.code(), Some(status), "{fix}: {output:?}");
+        }
     }
 }
 
@@ -248,11 +251,11 @@ fn another_real_library_is_told_before_anything_runs() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mut paths = maps.lines().filter_map(|line| line.split(' ').next_back());
     let libc = paths.find(|path| path.ends_with("/libc.so.6")).unwrap();
-    for measure in [&["--measure", "-n", "2"][..], &[]] {
+    for (measure, status) in [(&["--measure", "-n", "2"][..], 3), (&[], 125)] {
         let words = [&["run", "--fix", "arena"], measure, &["--", "true"]].concat();
         let mut command = run(&words);
         let shown = command.env("STOPGAP_PRELOAD", libc).output().unwrap();
-        assert_eq!(shown.status.code(), Some(3), "{shown:?}");
+        assert_eq!(shown.status.code(), Some(status), "{shown:?}");
         assert_eq!(text(&shown.stdout), "");
         let told = text(&shown.stderr);
         assert!(told.contains("libc.so.6 is another library"), "{told}");
@@ -264,7 +267,7 @@ fn another_real_library_is_told_before_anything_runs() {
 fn large_maps_take_one_policy() {
     let fix = |list: &str| run(&["run", "--fix", list, "--", "true"]).output().unwrap();
     let two = fix("chunks=fold,chunks=one-page");
-    assert_eq!(two.status.code(), Some(1), "{two:?}");
+    assert_eq!(two.status.code(), Some(125), "{two:?}");
     assert!(text(&two.stderr).contains("one policy"), "{two:?}");
     let same = fix("chunks=one-page,arena,chunks=one-page");
     assert_eq!(same.status.code(), Some(0), "{same:?}");
@@ -273,12 +276,12 @@ fn large_maps_take_one_policy() {
 /// A thread under SCHED_IDLE, which it needs no privilege for, keeps it: the command is not run.
 #[test]
 fn a_policy_of_its_own_choice_is_not_taken_away() {
-    for measure in [&["--measure", "-n", "2"][..], &[]] {
+    for (measure, status) in [(&["--measure", "-n", "2"][..], 3), (&[], 125)] {
         let mut words = vec!["--idle", "0", STOPGAP, "run", "--fix", "batch-client"];
         words.extend(measure);
         words.extend(["--", "true"]);
         let shown = Command::new("chrt").args(words).output().unwrap();
-        assert_eq!(shown.status.code(), Some(3), "{shown:?}");
+        assert_eq!(shown.status.code(), Some(status), "{shown:?}");
         assert!(
             text(&shown.stderr).contains("SCHED_BATCH for this thread"),
             "{shown:?}"
@@ -297,7 +300,7 @@ fn a_command_that_is_a_pipe_is_not_waited_for() {
     as_library.env("STOPGAP_PRELOAD", pipe);
     for (mut command, status) in [
         (run(&["run", "--fix", "arena", "--", pipe]), 126),
-        (as_library, 3),
+        (as_library, 125),
     ] {
         let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
         let ended = wait_for("its end, without a writer", || child.try_wait().unwrap());
