@@ -17,6 +17,11 @@ use crate::{Error, batch, btf};
 /// Built from `bpf/waits.bpf.c` by `bpf/build`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/waits.bpf.o");
 
+/// What the iterator over threads is asked for, as in `bpf/waits.bpf.c`.
+const NOTHING: u32 = 0;
+const FOLLOW: u32 = 1;
+const FLUSH: u32 = 2;
+
 /// The program of [`Capture::mappers`].
 const MAPPERS: &str = "on_mapped";
 /// `ring_mask` and the map `rings` have room for as many.
@@ -197,7 +202,7 @@ impl Capture {
         }
         let mut ebpf = loader
             .load(OBJECT)
-            .map_err(|error| unsupported("its maps are refused", &error))?;
+            .map_err(|error| refused_map("its maps are refused", &error))?;
         let rings = make_rings(&mut ebpf, count, options.ring_bytes)?;
         if let Some(sets) = &sets {
             sets.begin(&mut ebpf)?;
@@ -253,7 +258,7 @@ impl Capture {
             let loaded = program.load("sys_exit", &kernel);
             mappers = loaded.map_err(|error| innermost(&error));
         }
-        Ok(Capture {
+        let mut capture = Capture {
             mappers,
             mapper: None,
             ebpf,
@@ -264,7 +269,14 @@ impl Capture {
             bell,
             taken: vec![Taken::default(); cpus],
             sets,
-        })
+        };
+        // No thread is followed, so none is found: an iterator that fails later would end a recording.
+        let tried = capture.iterate(NOTHING, &Follow::all(Level::Waits));
+        match tried {
+            Ok(_) => Ok(capture),
+            Err(Error::System { what, error }) => Err(refused(what, &error.to_string())),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns what was wanted and this kernel refuses, with the reason.
@@ -283,7 +295,7 @@ impl Capture {
     /// # Errors
     /// Where the system refuses the iterator.
     pub fn follow(&mut self, follow: &Follow) -> Result<usize, Error> {
-        let found = self.iterate(1, follow)?;
+        let found = self.iterate(FOLLOW, follow)?;
         let count = found.len();
         self.found.extend(found);
         Ok(count)
@@ -366,7 +378,7 @@ impl Capture {
     /// # Errors
     /// Where the system refuses the iterator.
     pub fn open(&mut self) -> Result<Vec<Vec<u8>>, Error> {
-        self.iterate(2, &Follow::all(Level::Waits))
+        self.iterate(FLUSH, &Follow::all(Level::Waits))
     }
 
     /// Gives the stacks of this process's calls that add mappings, as records of [`crate::UserStack`], at most `stacks` of them. `None` ends
@@ -444,7 +456,7 @@ impl Capture {
     /// # Errors
     /// Where the system refuses the iterator; nothing stays attached then, either.
     pub fn stop(mut self, mut each: impl FnMut(usize, &[u8])) -> Result<u64, Error> {
-        let open = self.iterate(2, &Follow::all(Level::Waits));
+        let open = self.iterate(FLUSH, &Follow::all(Level::Waits));
         for (_, program) in self.ebpf.programs_mut() {
             unload(program);
         }
@@ -512,6 +524,18 @@ pub(crate) fn unsupported(what: &str, error: &dyn std::error::Error) -> Error {
     refused(what, &innermost(error))
 }
 
+/// As [`unsupported`], of maps. Before Linux 5.11 they count against the limit of locked memory.
+fn refused_map(what: &str, error: &dyn std::error::Error) -> Error {
+    let why = innermost(error);
+    let mut refused = refused(what, &why);
+    if let Error::Unsupported(line) = &mut refused
+        && why.contains("Operation not permitted")
+    {
+        line.push_str("; before Linux 5.11 also a higher RLIMIT_MEMLOCK (ulimit -l)");
+    }
+    refused
+}
+
 fn refused(what: &str, why: &str) -> Error {
     let advice = match () {
         () if why.contains("Operation not permitted") => {
@@ -520,9 +544,17 @@ fn refused(what: &str, why: &str) -> Error {
         () if why.contains("Function not implemented") => {
             "; the kernel, or a container's seccomp profile, has no bpf(2)"
         }
+        () if why.contains("Invalid argument") && is_confidential() => {
+            "; lockdown 'confidentiality' lets no program read the kernel's memory, boot with lockdown=integrity"
+        }
         () => "",
     };
     Error::Unsupported(format!("{what}: {why}{advice}"))
+}
+
+fn is_confidential() -> bool {
+    let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown");
+    lockdown.is_ok_and(|words| words.contains("[confidentiality]"))
 }
 
 /// As `struct request_of_reader`.
@@ -550,7 +582,7 @@ fn make_rings(ebpf: &mut Ebpf, count: u32, bytes: u64) -> Result<Vec<RingBuf<Map
     let each = (bytes / u64::from(count)).max(LEAST_RING);
     let each = u32::try_from(1_u64 << each.ilog2().min(30)).unwrap_or(1 << 30);
     let refused =
-        |error: &aya::maps::MapError| unsupported(&format!("a ring of {each} bytes"), error);
+        |error: &aya::maps::MapError| refused_map(&format!("a ring of {each} bytes"), error);
     let outer = map(ebpf, "rings")?;
     let mut outer: ArrayOfMaps<&mut MapData, RingBuf<MapData>> =
         ArrayOfMaps::try_from(outer).map_err(|_| lacks_map())?;

@@ -251,6 +251,9 @@ fn tracefs(row: &Row, machine: &Machine<'_>) -> Check {
     if machine.system.tracefs().is_ok() {
         return row.ok("not mounted where it belongs; record mounts it for itself");
     }
+    if is_confidential(machine) {
+        return row.absent("lockdown 'confidentiality' leaves it empty", INTEGRITY);
+    }
     match list(PLACES[0]) {
         Ok(_) => row.ok(PLACES[0]),
         Err(error) => {
@@ -259,6 +262,9 @@ fn tracefs(row: &Row, machine: &Machine<'_>) -> Check {
         }
     }
 }
+
+/// How a kernel lets its memory be read.
+const INTEGRITY: &str = "boot with lockdown=integrity";
 
 /// A thing that is missing, and how to get it.
 struct Lack {
@@ -314,10 +320,9 @@ fn bpf_refused(machine: &Machine<'_>) -> Option<Lack> {
             "in a PID namespace, processes have other numbers than the kernel's programs see";
         return lack(found.to_owned(), "run it outside of the container");
     }
-    let lockdown = "/sys/kernel/security/lockdown";
-    if read_choice(machine.system, lockdown).is_ok_and(|word| word == "confidentiality") {
+    if is_confidential(machine) {
         let found = "lockdown 'confidentiality' lets nobody read the kernel's memory";
-        return lack(found.to_owned(), "boot with lockdown=integrity");
+        return lack(found.to_owned(), INTEGRITY);
     }
     let both = machine.held.has("CAP_BPF") && machine.held.has("CAP_PERFMON");
     if !machine.is_admin() && !both {
@@ -332,6 +337,11 @@ fn bpf_refused(machine: &Machine<'_>) -> Option<Lack> {
         ),
         _ => None,
     }
+}
+
+fn is_confidential(machine: &Machine<'_>) -> bool {
+    let lockdown = read_choice(machine.system, "/sys/kernel/security/lockdown");
+    lockdown.is_ok_and(|word| word == "confidentiality")
 }
 
 /// Whether processes have other numbers here than the kernel's own (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).

@@ -29,7 +29,7 @@ use crate::x11::{X11, XServer};
 pub use devices::{FakeMaker, FakeVfio};
 pub use holds::HoldCosts;
 pub use memory::Search;
-pub use program::{install, refuse_bpf, refuse_switch_records, script};
+pub use program::{install, refuse_bpf, refuse_bpf_command, refuse_switch_records, script};
 
 /// A machine in memory. [`Fake::new`] gives one with nothing in it; add files with
 /// [`Fake::with_file`].
@@ -182,6 +182,10 @@ impl Clock for Fake {
 
     fn spin(&self, work: Nanos) {
         self.pass(work);
+    }
+
+    fn suspended(&self) -> Nanos {
+        Nanos(0)
     }
 
     fn unix_seconds(&self) -> u64 {

@@ -150,13 +150,72 @@ const BEST: &[&str] = &["there is no bpf: ", "no tracefs: needs root"];
 
 /// Runs `record` as root under a seccomp filter that refuses bpf(2): what a thread starts has its filter.
 fn without_bpf(run: &Run, line: &'static str) -> Output {
+    under(run, line, stopgap_kernel::fake::refuse_bpf)
+}
+
+/// Runs a command as root under a filter.
+fn under(
+    run: &Run,
+    line: &'static str,
+    filter: impl FnOnce() -> stopgap_kernel::Result<()> + Send + 'static,
+) -> Output {
     let mut command = run.command(&crate::common::words(line));
     std::thread::spawn(move || {
-        stopgap_kernel::fake::refuse_bpf().unwrap();
+        filter().unwrap();
         command.output().unwrap()
     })
     .join()
     .unwrap()
+}
+
+/// A kernel that takes all programs and runs no iterator over threads: found before anything is recorded.
+#[test]
+fn where_the_iterator_fails_another_source_is_taken() {
+    const ITER_CREATE: u32 = 33;
+    if !bpf() || !crate::common::may("record") {
+        return;
+    }
+    let refuse = || stopgap_kernel::fake::refuse_bpf_command(ITER_CREATE, 22);
+    let run = Run::new();
+    let output = under(&run, "record -o t.parquet -- true", refuse);
+    let (_, err) = said(&output);
+    assert_eq!(
+        (output.status.code(), err.lines().count()),
+        (Some(0), 1),
+        "{err}"
+    );
+    has(
+        &err,
+        &[
+            "recording by tracefs, because there is no bpf: the iterator over threads: Invalid argument",
+        ],
+    );
+    let output = under(&run, "record --source bpf -o t.parquet -- true", refuse);
+    let (_, err) = said(&output);
+    assert_eq!(output.status.code(), Some(125), "{err}");
+    has(&err, &["the iterator over threads: Invalid argument"]);
+}
+
+/// Before Linux 5.11 a map that is larger than RLIMIT_MEMLOCK fails with EPERM, as one fails without the capability.
+#[test]
+fn a_map_that_is_refused_names_the_limit_of_locked_memory() {
+    const MAP_CREATE: u32 = 0;
+    if !bpf() {
+        return;
+    }
+    let refuse = || stopgap_kernel::fake::refuse_bpf_command(MAP_CREATE, 1);
+    let run = Run::new();
+    let output = under(&run, "record --source bpf -o t.parquet -- true", refuse);
+    let (_, err) = said(&output);
+    assert_eq!(
+        (output.status.code(), err.lines().count()),
+        (Some(125), 1),
+        "{err}"
+    );
+    has(
+        &err,
+        &["Operation not permitted", "RLIMIT_MEMLOCK (ulimit -l)"],
+    );
 }
 
 #[test]

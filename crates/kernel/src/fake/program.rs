@@ -52,7 +52,7 @@ pub fn script(to: &Path, text: impl AsRef<[u8]>) {
 /// # Errors
 /// As prctl(2), where the kernel has no seccomp filters.
 pub fn refuse_switch_records() -> Result<()> {
-    refuse(libc::SYS_perf_event_open)
+    refuse(libc::SYS_perf_event_open, None, libc::EACCES)
 }
 
 /// As [`refuse_switch_records`], of bpf(2).
@@ -60,29 +60,48 @@ pub fn refuse_switch_records() -> Result<()> {
 /// # Errors
 /// As there.
 pub fn refuse_bpf() -> Result<()> {
-    refuse(libc::SYS_bpf)
+    refuse(libc::SYS_bpf, None, libc::EACCES)
 }
 
-fn refuse(call: libc::c_long) -> Result<()> {
-    let nr_at = std::mem::offset_of!(libc::seccomp_data, nr);
-    let (nr_at, refused) = (nr_at as u32, call as u32);
+/// As [`refuse_bpf`], of one `command` of bpf(2), which fails with `errno`.
+///
+/// # Errors
+/// As there.
+pub fn refuse_bpf_command(command: u32, errno: i32) -> Result<()> {
+    refuse(libc::SYS_bpf, Some(command), errno)
+}
+
+/// `first`: only where the call's first argument is that.
+fn refuse(call: libc::c_long, first: Option<u32>, errno: i32) -> Result<()> {
+    let nr_at = std::mem::offset_of!(libc::seccomp_data, nr) as u32;
+    // Its lower half: bpf(2) takes an int.
+    let first_at = std::mem::offset_of!(libc::seccomp_data, args) as u32
+        + if cfg!(target_endian = "little") { 0 } else { 4 };
+    let refused = call as u32;
     let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
         code: code as u16,
         jt,
         jf,
         k,
     };
-    let mut filter = [
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, nr_at),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, refused),
-        step(
-            libc::BPF_RET | libc::BPF_K,
-            0,
-            0,
-            libc::SECCOMP_RET_ERRNO | libc::EACCES.cast_unsigned(),
-        ),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
+    let load = |at: u32| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
+    // Another value: past the rest, to the last step.
+    let equals =
+        |value: u32, rest: u8| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, rest, value);
+    let end = |action: u32| step(libc::BPF_RET | libc::BPF_K, 0, 0, action);
+    let fails = end(libc::SECCOMP_RET_ERRNO | errno.cast_unsigned());
+    let allowed = end(libc::SECCOMP_RET_ALLOW);
+    let mut filter = match first {
+        None => vec![load(nr_at), equals(refused, 1), fails, allowed],
+        Some(first) => vec![
+            load(nr_at),
+            equals(refused, 3),
+            load(first_at),
+            equals(first, 1),
+            fails,
+            allowed,
+        ],
+    };
     let program = libc::sock_fprog {
         len: filter.len() as u16,
         filter: filter.as_mut_ptr(),

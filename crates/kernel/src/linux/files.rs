@@ -222,7 +222,7 @@ impl Files for Linux {
             fsconfig_create(&fs)?;
             fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
         };
-        mount().map(Tracefs::detached).map_err(|errno| {
+        let mounted = mount().map(Tracefs::detached).map_err(|errno| {
             let advice = match (errno, refused) {
                 (rustix::io::Errno::NODEV, _) => {
                     "this kernel is built without tracing (CONFIG_TRACING)".to_owned()
@@ -236,7 +236,14 @@ impl Files for Linux {
                 ),
             };
             Error::unsupported("trace events (tracefs)", advice)
-        })
+        })?;
+        match self.list(&mounted.path().join("events")) {
+            Err(error) if error.is_absent() => {
+                let why = "it has no files, as where lockdown is 'confidentiality'; boot with lockdown=integrity";
+                Err(Error::unsupported("trace events (tracefs)", why))
+            }
+            _ => Ok(mounted),
+        }
     }
 
     fn swap(&self, path: &Path, switch_on: bool) -> Result<()> {
