@@ -133,7 +133,7 @@ impl<'s> Recording<'s> {
         if wanted.switches || wanted.samples.is_some() {
             let missing = &mut description.metadata.missing;
             if let By::Perf { why } = by {
-                missing.extend(lacks::of_root(why));
+                missing.extend(lacks::of_better_sources(why));
             }
             match PerfSpool::open(system, &spool.folder, wanted) {
                 Ok(opened) => perf = Some(opened),
@@ -245,8 +245,7 @@ impl<'s> Recording<'s> {
             && error.is_refused()
         {
             let what = format!("process {pid}");
-            let advice =
-                "it is the kernel's or another user's, or may more than you; record it as root";
+            let advice = "it is the kernel's or another user's, or may more than you; record it with CAP_SYS_PTRACE or as root";
             return Err(stopgap_kernel::Error::unsupported(what, advice).into());
         }
         if let Some(waits) = &mut self.waits {

@@ -1,9 +1,9 @@
-//! The gaps of a recording without root, and their cost.
+//! The gaps of a recording by perf, and their cost.
 
 use stopgap_events::machine::Missing;
 
-/// The data that only tracefs gives; `why` tracefs is unavailable.
-pub(super) fn of_root(why: &str) -> Vec<Missing> {
+/// The data that perf does not give; `why` better sources are unavailable.
+pub(super) fn of_better_sources(why: &str) -> Vec<Missing> {
     let mut all = vec![Missing::new(
         "kernel events",
         format!("{why}; recorded is what a user may see, and the lines below say what that costs"),
@@ -31,7 +31,7 @@ pub(super) fn of_root(why: &str) -> Vec<Missing> {
                 "a thread that is pre-empted, but not by whom",
             ),
         ]
-        .map(|(what, costs)| Missing::new(what, format!("{costs}; as root it is recorded"))),
+        .map(|(what, costs)| Missing::new(what, format!("{costs}; BPF records it, with CAP_BPF and CAP_PERFMON or as root"))),
     );
     all
 }

@@ -36,8 +36,7 @@ impl Balance {
     /// that nobody waited for, and who lacks how many is not known.
     pub(super) fn missing(&self) -> Option<Missing> {
         const WHAT: &str = "switches in the exit of a task";
-        const WHY: &str =
-            "perf lets go of a task before it frees its memory; as root they are recorded";
+        const WHY: &str = "perf lets go of a task before it frees its memory; BPF records them, with CAP_BPF and CAP_PERFMON or as root";
         let Some(rusage) = self.voluntary.zip(self.involuntary) else {
             return Some(Missing::new(WHAT, WHY));
         };
