@@ -44,6 +44,8 @@ use spools::SPOOL;
 use targets::Others;
 use way::Way;
 
+/// A suspend takes longer.
+const SUSPENDED: Nanos = Nanos::millis(10);
 /// Longest wait between two looks at the buffers.
 const STEP: Nanos = Nanos::millis(100);
 
@@ -287,6 +289,7 @@ fn capture(
     })?;
     let before = Before::read(&Linux, pids);
     let began = Linux.now();
+    let suspended = Linux.suspended();
     let regular = file.metadata().is_ok_and(|about| about.is_file());
     let mut converter = match regular && way.drained().is_some() {
         // Without it, the file is made afterwards.
@@ -315,6 +318,12 @@ fn capture(
     };
     end.missing
         .extend(cut.map(|why| Missing::new("what came after", why)));
+    let suspended = Linux.suspended().saturating_sub(suspended);
+    if suspended >= SUSPENDED {
+        let why = format!("{suspended}, which no wait of the trace counts");
+        end.missing
+            .push(Missing::new("time in which the machine was suspended", why));
+    }
     let spool = way.stop(end)?;
     let goes_on = match &target {
         Target::Command { child, .. } if matches!(child.ended(), Ok(None)) => {

@@ -23,6 +23,9 @@ pub trait Clock {
         }
     }
 
+    /// How long the machine was suspended since it booted, which the monotonic clock does not count; a microsecond more or less.
+    fn suspended(&self) -> Nanos;
+
     /// Seconds since 1970, UTC.
     fn unix_seconds(&self) -> u64;
 }

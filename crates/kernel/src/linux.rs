@@ -130,6 +130,15 @@ impl Clock for Linux {
         let _ = clock_nanosleep_absolute(ClockId::Monotonic, &timespec(deadline));
     }
 
+    fn suspended(&self) -> Nanos {
+        // Somebody else may have the CPU between two readings.
+        let apart = || {
+            let here = self.now();
+            nanos(clock_gettime(rustix::time::ClockId::Boottime)).saturating_sub(here)
+        };
+        (0..8).map(|_| apart()).min().unwrap_or_default()
+    }
+
     fn unix_seconds(&self) -> u64 {
         nanos(clock_gettime(rustix::time::ClockId::Realtime)).0 / 1_000_000_000
     }
