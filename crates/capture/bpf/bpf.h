@@ -11,6 +11,8 @@ typedef _Bool bool;
 
 #define SEC(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
+// What a switch seldom does is a function of its own: a program has few registers, and the rest keeps its values in them.
+#define SELDOM static __attribute__((noinline))
 // Fields are found by name in the running kernel's BTF (CO-RE).
 #define CORE __attribute__((preserve_access_index))
 #define has(field) __builtin_preserve_field_info(field, 2)

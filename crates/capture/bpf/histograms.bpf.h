@@ -23,10 +23,15 @@ enum { STATE_ASLEEP = 1, STATE_UNINTERRUPTIBLE = 2, STATE_STOPPED = 4 | 8, STATE
 // Four buckets for each doubling, from 1.024 us to 2 minutes; the first has all that is shorter, the last all that is longer.
 enum { SHORTEST_BIT = 10, LONGEST_BIT = 36, BUCKETS = 1 + 4 * (LONGEST_BIT - SHORTEST_BIT + 1) };
 
+// The waits of four buckets, which the kernel counts at one place: a wait touches 32 bytes. Bucket 0 is the last of the first four.
+struct doubling {
+	u32 waits[4];
+	u64 ns, longest;
+};
+enum { DOUBLINGS = (BUCKETS + 3) / 4 };
 struct sum {
-	u64 waits, ns, longest;
-	u32 buckets[BUCKETS];
-	u32 pad;
+	struct doubling doublings[DOUBLINGS];
+	struct doubling spare; // the kernel does not see that the first four bytes of a place are a multiple of four
 };
 struct process_name {
 	u32 set, pad;
@@ -43,7 +48,8 @@ struct periods {
 	u32 period, pad;
 	u32 processes[2], kinds[2];
 };
-MAP(periods, ARRAY) number(max_entries, 1); of_type(key, u32); of_type(value, struct periods); } periods SEC(".maps");
+// The loader writes it.
+volatile struct periods periods;
 // The loader sets their sizes.
 MAP(processes, HASH) number(max_entries, 1); of_type(key, struct process_name); of_type(value, u32); } processes SEC(".maps");
 MAP(kinds, HASH) number(max_entries, 1); of_type(key, struct kind_of_wait); of_type(value, u32); } kinds SEC(".maps");
@@ -53,7 +59,7 @@ MAP(sums, PERCPU_ARRAY) number(max_entries, 1); of_type(key, u32); of_type(value
 enum { NEW_ONLY = 1 }; // BPF_NOEXIST
 
 // Process 0 is the others.
-INLINE u32 process_of(struct periods *at, u32 set, struct task_struct *task)
+SELDOM u32 process_of(u32 set, struct task_struct *task)
 {
 	struct process_name name = { set };
 	name.cgroup = cgroup_of(task);
@@ -62,9 +68,9 @@ INLINE u32 process_of(struct periods *at, u32 set, struct task_struct *task)
 	u32 *known = map_lookup(&processes, &name);
 	if (known)
 		return *known;
-	if (at->processes[set] >= processes_at_most)
+	if (periods.processes[set] >= processes_at_most)
 		return 0;
-	u32 number = __sync_fetch_and_add(&at->processes[set], 1) + 1;
+	u32 number = __sync_fetch_and_add(&periods.processes[set], 1) + 1;
 	if (number > processes_at_most)
 		return 0;
 	if (!map_update(&processes, &name, &number, NEW_ONLY))
@@ -73,16 +79,17 @@ INLINE u32 process_of(struct periods *at, u32 set, struct task_struct *task)
 	return known ? *known : 0;
 }
 
-INLINE u32 sum_of(struct periods *at, u32 set, u32 process, s32 call, u32 how)
+SELDOM u32 sum_of(struct thread *thread, u32 how)
 {
-	struct kind_of_wait kind = { set, process, call, how };
+	u32 set = thread->period & 1;
+	struct kind_of_wait kind = { set, thread->process, thread->call, how };
 	u32 first = set * (HOWS + kinds_at_most), others = first + how;
 	u32 *known = map_lookup(&kinds, &kind);
 	if (known)
 		return *known;
-	if (at->kinds[set] >= kinds_at_most)
+	if (periods.kinds[set] >= kinds_at_most)
 		return others;
-	u32 number = __sync_fetch_and_add(&at->kinds[set], 1);
+	u32 number = __sync_fetch_and_add(&periods.kinds[set], 1);
 	if (number >= kinds_at_most)
 		return others;
 	u32 sum = first + HOWS + number;
@@ -92,41 +99,63 @@ INLINE u32 sum_of(struct periods *at, u32 set, u32 process, s32 call, u32 how)
 	return known ? *known : others;
 }
 
-INLINE u32 bucket_of(u64 ns)
+/* Where in a sum a wait is counted, by the first bits of its length: what is shorter than 1.024 us, then six doublings of four buckets
+ * each. Six doublings further the same bits are at SIX_DOUBLINGS more. */
+enum { SIX_DOUBLINGS = 6 * sizeof(struct doubling), FIRST_BITS = 8 };
+#define AT(number, bucket) ((number) * sizeof(struct doubling) + (bucket) * sizeof(u32))
+#define TIMES2(n) n, n
+#define TIMES4(n) TIMES2(n), TIMES2(n)
+#define TIMES8(n) TIMES4(n), TIMES4(n)
+#define TIMES16(n) TIMES8(n), TIMES8(n)
+#define TIMES32(n) TIMES16(n), TIMES16(n)
+#define DOUBLING(n, times) times(AT(n, 0)), times(AT(n, 1)), times(AT(n, 2)), times(AT(n, 3))
+static const u16 place_by_bits[1 << FIRST_BITS] = {
+	TIMES4(AT(0, 3)), AT(1, 0), AT(1, 1), AT(1, 2), AT(1, 3), DOUBLING(2, TIMES2), DOUBLING(3, TIMES4), DOUBLING(4, TIMES8),
+	DOUBLING(5, TIMES16), DOUBLING(6, TIMES32),
+};
+
+INLINE u64 place_in_sum(u64 ns)
 {
-	u64 rest = ns;
-	u32 bit = 0;
-	if (rest >> 32) { rest >>= 32; bit += 32; }
-	if (rest >> 16) { rest >>= 16; bit += 16; }
-	if (rest >> 8) { rest >>= 8; bit += 8; }
-	if (rest >> 4) { rest >>= 4; bit += 4; }
-	if (rest >> 2) { rest >>= 2; bit += 2; }
-	if (rest >> 1)
-		bit += 1;
-	if (bit < SHORTEST_BIT)
-		return 0;
-	if (bit > LONGEST_BIT)
-		return BUCKETS - 1;
-	return 1 + (bit - SHORTEST_BIT) * 4 + (ns >> (bit - 2) & 3);
+	u64 bits = SHORTEST_BIT - 2, above = 0;
+	if (ns >> 16) {
+		bits += 6;
+		above += SIX_DOUBLINGS;
+		if (ns >> 22) {
+			bits += 6;
+			above += SIX_DOUBLINGS;
+			if (ns >> 28) {
+				bits += 6;
+				above += SIX_DOUBLINGS;
+				if (ns >> 34) {
+					bits += 6;
+					above += SIX_DOUBLINGS;
+				}
+			}
+		}
+	}
+	u64 first = ns >> bits;
+	return first >> FIRST_BITS ? AT(DOUBLINGS - 1, 3) : above + place_by_bits[first];
 }
 
-INLINE void count(struct thread *thread, u32 cache, struct periods *at, u32 how, u64 ns)
+INLINE void count(struct thread *thread, u32 which, u32 how, u64 ns)
 {
-	u32 set = thread->period & 1;
-	if (thread->counted[cache].call != thread->call || thread->counted[cache].how != how) {
-		thread->counted[cache].sum = sum_of(at, set, thread->process, thread->call, how);
-		thread->counted[cache].call = thread->call;
-		thread->counted[cache].how = how;
+	u64 kind = (u64)how << 32 | (u32)thread->call;
+	if (thread->counted[which] != kind) {
+		thread->counted[which] = kind;
+		thread->sums[which] = sum_of(thread, how);
 	}
-	u32 which = thread->counted[cache].sum, bucket = bucket_of(ns);
-	struct sum *sum = map_lookup(&sums, &which);
-	if (!sum || bucket >= BUCKETS)
+	char *sum = map_lookup(&sums, &thread->sums[which]);
+	if (!sum)
 		return;
-	sum->waits += 1;
-	sum->ns += ns;
-	if (ns > sum->longest)
-		sum->longest = ns;
-	sum->buckets[bucket] += 1;
+	u64 place = place_in_sum(ns), whole = place & -sizeof(struct doubling), part = place & AT(0, 3);
+	if (place >= DOUBLINGS * sizeof(struct doubling))
+		return;
+	struct doubling *doubling = (struct doubling *)(sum + whole);
+	u32 *waits = (u32 *)(sum + whole + part);
+	*waits += 1;
+	doubling->ns += ns;
+	if (ns > doubling->longest)
+		doubling->longest = ns;
 }
 
 INLINE bool is_futex_lock(struct thread *thread)
@@ -138,13 +167,11 @@ INLINE bool is_futex_lock(struct thread *thread)
 	return command == 6 || command == 13 || ((command == 0 || command == 9) && (u32)thread->arguments[2] == 2);
 }
 
-INLINE u32 how_it_slept(struct thread *thread)
+// Of what it was in the middle of, the innermost.
+SELDOM u32 innermost(struct thread *thread)
 {
 	u32 how = 0;
 	u64 last = 0;
-	if (thread->state & STATE_STOPPED)
-		return HALTED;
-	// Of what it was in the middle of, the innermost.
 	for (int what = 0; what < SPANS; what++) {
 		u64 begin = thread->begin[what];
 		if (begin > last) {
@@ -152,8 +179,15 @@ INLINE u32 how_it_slept(struct thread *thread)
 			how = IN_SPAN + what;
 		}
 	}
-	if (last)
-		return how == IN_SPAN + LOCK && thread->lock & LOCK_MMAP ? IN_MMAP_LOCK : how;
+	return how == IN_SPAN + LOCK && thread->lock & LOCK_MMAP ? IN_MMAP_LOCK : how;
+}
+
+INLINE u32 how_it_slept(struct thread *thread)
+{
+	if (thread->state & STATE_STOPPED)
+		return HALTED;
+	if (thread->open)
+		return innermost(thread);
 	if (thread->flags & IOWAIT)
 		return FOR_IO;
 	if (is_futex_lock(thread))
@@ -161,26 +195,26 @@ INLINE u32 how_it_slept(struct thread *thread)
 	return thread->state & STATE_UNINTERRUPTIBLE && !(thread->state & STATE_NO_LOAD) ? UNINTERRUPTIBLE : ASLEEP;
 }
 
-// Counts the wait that ends now: the sleep, then the time without a CPU. Those of kernel threads are not counted.
-INLINE void add_up(struct task_struct *task, struct thread *thread, u64 now)
+// Counts the wait that ends now: the sleep until it was ready, then the time without a CPU. Those of kernel threads are not counted.
+INLINE void add_up(struct task_struct *task, struct thread *thread, u64 woken, u64 now)
 {
-	u32 zero = 0;
-	struct periods *at = map_lookup(&periods, &zero);
-	if (!at || thread->flags & KTHREAD)
+	u32 flags = thread->flags;
+	if (flags & KTHREAD)
 		return;
-	u32 period = at->period;
+	u32 period = periods.period;
 	if (thread->period != period) {
-		thread->process = process_of(at, period & 1, task);
-		thread->counted[0].how = thread->counted[1].how = HOWS;
+		thread->process = process_of(period & 1, task);
+		thread->counted[0] = thread->counted[1] = -1;
 		thread->period = period;
 	}
-	u64 left = thread->left, ready = left;
+	u64 ready = thread->left;
+	u32 queued = QUEUE;
 	if (thread->state) {
-		ready = thread->woken + ON_ITS_WAY_OUT < left ? now : thread->woken < left ? left : thread->woken;
-		if (ready > now)
-			ready = now;
-		count(thread, 0, at, how_it_slept(thread), ready - left);
+		ready = woken && woken < now ? woken : now;
+		count(thread, 0, how_it_slept(thread), ready - thread->left);
+	} else if (flags & THROTTLED) {
+		queued = QUOTA;
 	}
 	if (now > ready)
-		count(thread, 1, at, !thread->state && thread->flags & THROTTLED ? QUOTA : QUEUE, now - ready);
+		count(thread, 1, queued, now - ready);
 }

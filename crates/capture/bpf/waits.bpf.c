@@ -300,27 +300,34 @@ enum level { NOT_FOLLOWED, WAITS, WHOLE };
 // Kinds of locks, as the kernel's events have them; the last bit is ours.
 enum { LOCK_SPIN = 1, LOCK_READ = 2, LOCK_WRITE = 4, LOCK_RT = 8, LOCK_PERCPU = 16, LOCK_MUTEX = 32, LOCK_MMAP = 1 << 16 };
 struct thread {
-	u64 left, woken;
-	u64 arguments[3], ip, sp;
-	s32 call;
-	u32 state, next, waker;
+	// Its first 56 bytes share a cache line, and so do the next 64: each switch and each waking writes these, and few others.
+	u64 woken, waker_argument;
+	u32 waker;
 	u16 waker_context, left_cpu;
 	s32 waker_call;
-	u64 waker_argument;
+	u8 flags, level;
+	u8 open; // spans that it is in the middle of: a bit for each span_kind
+	u8 pad;
+	u64 left;
+	s32 call;
+	u32 state;
+	u32 next;
+	u32 period; // of the histograms
+
+	u64 arguments[3], ip, sp;
+	u64 counted[2]; // the kind of the last sleep and of the last wait for a CPU: call | how << 32
+	u32 sums[2];    // where they were counted
+
 	u64 user_ip, user_sp;
 	u64 kernel_ip;
 	u32 depth;
 	s32 kernel_call;
-	u64 begin[SPANS], detail[SPANS];
-	u64 lock;  // flags of the lock that is waited for | its holder << 32
-	u64 fault; // address of the last page fault
+	u64 fault;   // address of the last page fault
 	u64 faulted; // when it began
-	u32 level, flags;
-	u32 period, process;  // of the histograms
-	struct {
-		s32 call;
-		u32 how, sum;
-	} counted[2];         // where the last sleep, and the last wait for a CPU, were counted
+	u64 begin[SPANS], detail[SPANS];
+	u64 lock;    // flags of the lock that is waited for | its holder << 32
+	u32 process; // of the histograms
+	u32 pad2;
 };
 MAP(threads, TASK_STORAGE) number(map_flags, NO_PREALLOC); of_type(key, int); of_type(value, struct thread); } threads SEC(".maps");
 
@@ -411,7 +418,7 @@ INLINE bool has_room(void)
 // Only `on_switch` uses the batch of its CPU, and nothing interrupts it there.
 MAP(batches, PERCPU_ARRAY) number(max_entries, 1); of_type(key, u32); of_type(value, struct batch); } batches SEC(".maps");
 
-INLINE void flush(struct batch *batch)
+SELDOM void flush(struct batch *batch)
 {
 	u64 filled = batch->filled, count = filled & COUNT;
 	if (!count || count > BATCH_OF)
@@ -551,10 +558,10 @@ INLINE bool put_user_stack(void *ctx, struct task_struct *task, struct place *at
 }
 
 // The stack of a site in the program, the first time.
-INLINE void keep_user_stack(void *ctx, struct task_struct *task, struct thread *thread, struct place *at, u64 now)
+SELDOM void keep_user_stack(void *ctx, struct task_struct *task, struct thread *thread, u64 now)
 {
-	if (at->ip == thread->user_ip && at->sp == thread->user_sp)
-		return;
+	struct place read = {}, *at = &read;
+	place_of(task, at);
 	struct user_site site = { at->ip, at->sp, task->tgid, 0 };
 	bool known = map_lookup(&user_sites, &site) != 0;
 	u64 *kept = counter(USER_STACKS);
@@ -577,20 +584,23 @@ INLINE void leaves(void *ctx, struct task_struct *task, struct task_struct *next
 	struct thread *thread = thread_of(task);
 	if (!thread)
 		return;
+	u32 flags = preempted ? PREEMPTED : 0;
+	if (state && BITS(task, in_iowait))
+		flags |= IOWAIT;
+	if (!state && has(task->se.cfs_rq->throttle_count) && task->se.cfs_rq->throttle_count > 0)
+		flags |= THROTTLED;
 	thread->left = now;
 	thread->state = state;
 	thread->next = next->pid;
 	thread->left_cpu = this_cpu();
-	thread->flags = preempted ? PREEMPTED : 0;
-	thread->call = -1;
-	if (state && BITS(task, in_iowait))
-		thread->flags |= IOWAIT;
-	if (!state && has(task->se.cfs_rq->throttle_count) && task->se.cfs_rq->throttle_count > 0)
-		thread->flags |= THROTTLED;
 	if (task->flags & KERNEL_THREAD) {
-		thread->flags |= KTHREAD;
+		thread->call = -1;
+		thread->flags = flags | KTHREAD;
 		return;
 	}
+	if (has(task->thread_info.status) && task->thread_info.status & COMPAT)
+		flags |= COMPAT_CALL;
+	thread->flags = flags;
 	struct place at = {};
 	place_of(task, &at);
 	thread->call = at.call;
@@ -605,27 +615,33 @@ INLINE void leaves(void *ctx, struct task_struct *task, struct task_struct *next
 		thread->arguments[1] = thread->faulted;
 		thread->fault = 0;
 	}
-	if (has(task->thread_info.status) && task->thread_info.status & COMPAT)
-		thread->flags |= COMPAT_CALL;
-	if (user_stacks && thread->level >= WHOLE && state && !(state & TASK_DEAD))
-		keep_user_stack(ctx, task, thread, &at, now);
+	if (!user_stacks || thread->level < WHOLE || !state || state & TASK_DEAD)
+		return;
+	if (at.ip != thread->user_ip || at.sp != thread->user_sp)
+		keep_user_stack(ctx, task, thread, now);
 }
 
 // ns from when a thread is off its queue to when the switch is told, at most: a hypervisor may stop the CPU in between. A waking that is
 // older than the sleep by less is overwritten by the one that ends the sleep.
 #define ON_ITS_WAY_OUT 1000000
 
-INLINE void fill(struct wait *wait, struct thread *thread, u32 tid, u32 previous, u64 now, u32 depth)
+// When a thread was woken that is off its CPU; 0: it was not.
+INLINE u64 woken_of(struct thread *thread)
+{
+	// The scheduler takes a thread off its queue before it tells of the switch, and another CPU may wake it in between. What
+	// is older is of a wait before. So nobody resets it, and no CPU undoes what another is writing.
+	u64 woken = thread->woken, left = thread->left;
+	return woken >= left ? woken : woken + ON_ITS_WAY_OUT >= left ? left : 0;
+}
+
+INLINE void fill(struct wait *wait, struct thread *thread, u32 tid, u32 previous, u64 woken, u64 now, u32 depth)
 {
 	wait->kind = WAIT;
 	wait->flags = thread->flags;
 	wait->cpu = this_cpu();
 	wait->tid = tid;
 	wait->left = thread->left;
-	// The scheduler takes a thread off its queue before it tells of the switch, and another CPU may wake it in between. What
-	// is older is of a wait before. So nobody resets it, and no CPU undoes what another is writing.
-	bool woken = thread->woken + ON_ITS_WAY_OUT >= thread->left;
-	wait->woken = !woken ? 0 : thread->woken < thread->left ? thread->left : thread->woken;
+	wait->woken = woken;
 	wait->ran = now;
 	wait->call = thread->call;
 	wait->state = thread->state;
@@ -636,29 +652,55 @@ INLINE void fill(struct wait *wait, struct thread *thread, u32 tid, u32 previous
 	wait->sp = thread->sp;
 	wait->next = thread->next;
 	wait->previous = previous;
-	wait->waker = woken ? thread->waker : 0;
-	wait->waker_context = woken ? thread->waker_context : 0;
 	wait->left_cpu = thread->left_cpu;
-	wait->waker_call = woken ? thread->waker_call : -1;
 	wait->depth = depth;
-	wait->waker_argument = woken ? thread->waker_argument : 0;
+	if (woken) {
+		wait->waker = thread->waker;
+		wait->waker_context = thread->waker_context;
+		wait->waker_call = thread->waker_call;
+		wait->waker_argument = thread->waker_argument;
+	} else {
+		wait->waker = 0;
+		wait->waker_context = 0;
+		wait->waker_call = -1;
+		wait->waker_argument = 0;
+	}
 }
 
 // Whether the wait that ends now gets its kernel stack: a long one always, of others the first of each site.
-INLINE bool wants_stack(struct thread *thread, u32 depth, u64 now)
+SELDOM bool is_new_site(struct thread *thread, u32 depth)
 {
-	bool wants = now - thread->left >= long_ns;
-	if (depth == thread->depth && thread->call == thread->kernel_call && thread->ip == thread->kernel_ip)
-		return wants;
 	thread->depth = depth;
 	thread->kernel_call = thread->call;
 	thread->kernel_ip = thread->ip;
 	struct kernel_site site = { thread->ip, thread->call, depth };
 	if (map_lookup(&kernel_sites, &site))
-		return wants;
+		return 0;
 	u8 one = 1;
 	map_update(&kernel_sites, &site, &one, 0);
 	return 1;
+}
+
+INLINE bool wants_stack(struct thread *thread, u32 depth, u64 now)
+{
+	if (depth != thread->depth || thread->call != thread->kernel_call || thread->ip != thread->kernel_ip) {
+		if (is_new_site(thread, depth))
+			return 1;
+	}
+	return now - thread->left >= long_ns;
+}
+
+SELDOM void put_with_stack(struct task_struct *task, struct thread *thread, u32 previous, u64 now, u32 depth)
+{
+	struct wait_stack *wait = reserve(sizeof *wait);
+	if (!wait)
+		return;
+	fill(&wait->wait, thread, task->pid, previous, woken_of(thread), now, depth);
+	wait->wait.kind = WAIT_STACK;
+	long bytes = get_task_stack(task, wait->stack, sizeof wait->stack, 0);
+	wait->frames = bytes > 0 ? bytes / 8 : 0;
+	wait->prio = task->prio;
+	ring_submit(wait, NO_WAKEUP);
 }
 
 #include "histograms.bpf.h"
@@ -668,26 +710,19 @@ INLINE void arrives(struct task_struct *task, struct task_struct *previous, u64 
 	struct thread *thread = thread_of(task);
 	if (!thread || !thread->left)
 		return;
+	u64 woken = woken_of(thread);
 	if (histograms)
-		add_up(task, thread, now);
+		add_up(task, thread, woken, now);
 	u32 depth = depth_of(task), zero = 0;
 	struct batch *batch = map_lookup(&batches, &zero);
 	if (!batch)
 		return;
 	if (kernel_stacks && thread->level >= WHOLE && thread->state && wants_stack(thread, depth, now) && has_room()) {
 		flush(batch);
-		struct wait_stack *wait = reserve(sizeof *wait);
-		if (wait) {
-			fill(&wait->wait, thread, task->pid, previous->pid, now, depth);
-			wait->wait.kind = WAIT_STACK;
-			long bytes = get_task_stack(task, wait->stack, sizeof wait->stack, 0);
-			wait->frames = bytes > 0 ? bytes / 8 : 0;
-			wait->prio = task->prio;
-			ring_submit(wait, NO_WAKEUP);
-		}
+		put_with_stack(task, thread, previous->pid, now, depth);
 	} else {
 		u64 filled = batch->filled;
-		fill(&batch->waits[filled & (BATCH_OF - 1)], thread, task->pid, previous->pid, now, depth);
+		fill(&batch->waits[filled & (BATCH_OF - 1)], thread, task->pid, previous->pid, woken, now, depth);
 		batch->filled = filled + 1;
 		if ((filled & COUNT) + 1 >= BATCH_OF)
 			flush(batch);
@@ -964,7 +999,7 @@ SEC("iter/task") int each_task(struct bpf_iter__task *ctx)
 	seq_write(to, &out, sizeof out);
 	if (request->what != FLUSH || !thread->left || task->on_cpu)
 		return 0;
-	fill(&wait->wait, thread, task->pid, 0, now, 0);
+	fill(&wait->wait, thread, task->pid, 0, woken_of(thread), now, 0);
 	wait->wait.kind = WAIT_STACK;
 	wait->wait.flags |= OPEN;
 	wait->frames = 0;
@@ -1001,6 +1036,7 @@ INLINE int begin(u32 what, u64 detail)
 	if (thread) {
 		thread->begin[what] = clock_ns();
 		thread->detail[what] = detail;
+		thread->open |= 1 << what;
 	}
 	return 0;
 }
@@ -1013,6 +1049,7 @@ INLINE int end(u32 what, u64 b)
 		return 0;
 	put_span(what, me->pid, thread->begin[what], clock_ns(), thread->detail[what], b);
 	thread->begin[what] = 0;
+	thread->open &= ~(1 << what);
 	return 0;
 }
 
@@ -1044,6 +1081,7 @@ SEC("tp_btf/mmap_lock_acquire_returned") int on_mmap_lock_acquire_returned(u64 *
 	if (clock_ns() - thread->begin[MMAP_LOCK] > 1000)
 		return end(MMAP_LOCK, ctx[1] & 1);
 	thread->begin[MMAP_LOCK] = 0;
+	thread->open &= ~(1 << MMAP_LOCK);
 	return 0;
 }
 
@@ -1091,6 +1129,7 @@ SEC("tp_btf/contention_begin") int on_contention_begin(u64 *ctx)
 	}
 	thread->detail[LOCK] = ctx[0];
 	thread->begin[LOCK] = clock_ns();
+	thread->open |= 1 << LOCK;
 	thread->lock = flags | (u64)tid << 32;
 	return 0;
 }

@@ -16,14 +16,18 @@ use crate::capture::{lacks_map, map, unsupported};
 pub const BUCKETS: usize = 109;
 /// The bit of the shortest time of the second bucket: 1.024 us.
 const SHORTEST_BIT: usize = 10;
-/// Bytes of `struct sum`.
-const SUM: usize = 24 + 4 * (BUCKETS + 1);
+/// Bytes of `struct doubling`, and how many of them a `struct sum` has; the first has bucket 0 as its last.
+const DOUBLING: usize = 32;
+const DOUBLINGS: usize = BUCKETS.div_ceil(4);
+const SUM: usize = (DOUBLINGS + 1) * DOUBLING;
 /// Bytes of `struct process_name`, of `struct kind_of_wait` and of `struct periods`.
 const PROCESS: usize = 32;
 const KIND: usize = 16;
 const PERIODS: usize = 24;
+/// The map that has the one variable of the programs that is not constant, `periods`.
+const PERIODS_OF: &str = ".bss";
 /// All histograms of all CPUs together take so many bytes at most, where that leaves [`LEAST_KINDS`].
-const MEMORY: usize = 32 << 20;
+const MEMORY: usize = 64 << 20;
 const LEAST_KINDS: u32 = 256;
 const MOST_KINDS: u32 = 1 << 16;
 const MOST_PROCESSES: u32 = 1024;
@@ -251,7 +255,7 @@ fn taken<const KEY: usize>(
 }
 
 fn write(ebpf: &mut Ebpf, bytes: [u8; PERIODS]) -> Result<(), Error> {
-    let map = map(ebpf, "periods")?;
+    let map = map(ebpf, PERIODS_OF)?;
     let mut map: Array<&mut MapData, [u8; PERIODS]> =
         Array::try_from(map).map_err(|_| lacks_map())?;
     map.set(0, bytes, 0)
@@ -260,7 +264,7 @@ fn write(ebpf: &mut Ebpf, bytes: [u8; PERIODS]) -> Result<(), Error> {
 
 /// Returns how many processes and kinds have a number, by set.
 fn counts(ebpf: &mut Ebpf) -> Result<([u32; 2], [u32; 2]), Error> {
-    let map = map(ebpf, "periods")?;
+    let map = map(ebpf, PERIODS_OF)?;
     let map: Array<&mut MapData, [u8; PERIODS]> = Array::try_from(map).map_err(|_| lacks_map())?;
     let bytes = map
         .get(&0, 0)
@@ -274,11 +278,17 @@ fn counts(ebpf: &mut Ebpf) -> Result<([u32; 2], [u32; 2]), Error> {
 impl Histogram {
     /// Adds the `struct sum` of a CPU.
     fn add(&mut self, bytes: &[u8; SUM]) {
-        self.waits += u64_at(bytes, 0);
-        self.ns += u64_at(bytes, 8);
-        self.longest = self.longest.max(u64_at(bytes, 16));
-        for (bucket, waits) in self.buckets.iter_mut().enumerate() {
-            *waits += u64::from(u32_at(bytes, 24 + 4 * bucket));
+        for (number, doubling) in bytes.chunks_exact(DOUBLING).enumerate() {
+            self.ns += u64_at(doubling, 16);
+            self.longest = self.longest.max(u64_at(doubling, 24));
+            for place in 0..4 {
+                let waits = u64::from(u32_at(doubling, 4 * place));
+                self.waits += waits;
+                let bucket = (4 * number + place).checked_sub(3);
+                if let Some(bucket) = bucket.and_then(|bucket| self.buckets.get_mut(bucket)) {
+                    *bucket += waits;
+                }
+            }
         }
     }
 }
