@@ -160,7 +160,7 @@ pub(crate) struct Explain {
     /// A trace file, or JSON lines (docs/trace.md).
     #[arg(value_name = "TRACE")]
     pub(crate) trace: PathBuf,
-    /// Print JSON (schema stopgap.explain/1) instead of the screen.
+    /// Print JSON (schema stopgap.explain/2) instead of the screen.
     #[arg(long)]
     pub(crate) json: bool,
     /// How many of the slowest operations to tell, up to 10k.

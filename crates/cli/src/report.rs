@@ -170,6 +170,13 @@ fn document(text: &str, name: &str) -> Result<Document, String> {
             let record = stopgap_kernels::report(text, name).map_err(wrong)?;
             Document::Other(Box::new(record))
         }
+        "stopgap.explain/1" => {
+            return Err(format!(
+                "its schema is 'stopgap.explain/1', of an earlier version; since {} every call is an operation and waits are \
+                 followed to their causes: explain the trace again",
+                explain::SCHEMA
+            ));
+        }
         other => {
             let other: String = other.chars().take(80).collect();
             return Err(format!(

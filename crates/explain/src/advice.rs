@@ -4,9 +4,11 @@
 //! cost 2 switches needs none. Thresholds are a fifth of a switch a round trip: less is not worth a change.
 
 use stopgap_events::units::Nanos;
-use stopgap_stats::explain::{Advice, Cause, CauseKind, Findings, Memory, Pair, Reclaim};
+use stopgap_stats::explain::{
+    Advice, Cause, CauseKind, Findings, Idleness, Link, Memory, Pair, Reclaim,
+};
 
-use crate::verdict::named;
+use crate::verdict::{lost, named};
 use crate::why;
 
 /// A cause with this many switch-outs a round trip or more is worth a change.
@@ -36,6 +38,7 @@ pub(crate) fn advise(findings: &Findings) -> Vec<Advice> {
     }
     all.extend(memory(findings));
     all.extend(short_calls(findings));
+    all.extend(waits(findings));
     all
 }
 
@@ -172,6 +175,142 @@ fn short_calls(findings: &Findings) -> Option<Advice> {
             Nanos(short.total_ns),
             short.share * 100.0
         ),
+    })
+}
+
+/// Less lost time than this needs no advice.
+const LOST_NS: u64 = 100_000_000;
+
+/// The end of a chain, with what was waited for.
+#[derive(PartialEq)]
+struct End<'f> {
+    /// The cause of the wait whose end it is.
+    what: &'f str,
+    cause: &'f str,
+    task: Option<&'f str>,
+    inverted: bool,
+    ns: u64,
+}
+
+/// Advises by what is behind a third of the lost time or more: of each end of the chains, one line.
+fn waits(findings: &Findings) -> Vec<Advice> {
+    let Some(chains) = &findings.chains else {
+        return Vec::new();
+    };
+    let stalled = || {
+        chains
+            .waiting
+            .iter()
+            .filter(|waiting| waiting.idleness == Idleness::Stalled)
+    };
+    let whole: u64 = stalled().map(lost).sum();
+    if whole < LOST_NS {
+        return Vec::new();
+    }
+    let mut ends: Vec<End<'_>> = Vec::new();
+    for waiting in stalled() {
+        ends_of(
+            &waiting.links,
+            &waiting.cause,
+            &waiting.task,
+            false,
+            &mut ends,
+        );
+    }
+    ends.sort_by_key(|end| std::cmp::Reverse(end.ns));
+    let share = |end: &End<'_>| end.ns as f64 / whole as f64;
+    let worth = ends.iter().filter(|end| share(end) >= MOST_OF_IT);
+    let advise = |end: &End<'_>| {
+        let (word, text, of) = of_end(end)?;
+        Some(Advice {
+            word: word.to_owned(),
+            text,
+            evidence: format!(
+                "{of}: {:.0} % of {} that were lost",
+                share(end) * 100.0,
+                Nanos(whole)
+            ),
+        })
+    };
+    worth.filter_map(advise).collect()
+}
+
+fn ends_of<'f>(
+    links: &'f [Link],
+    what: &'f str,
+    waiter: &'f str,
+    inverted: bool,
+    ends: &mut Vec<End<'f>>,
+) {
+    for link in links {
+        let inverted = inverted || link.text.ends_with("priority inversion");
+        if !link.links.is_empty() {
+            let by = link.task.as_deref().unwrap_or(waiter);
+            ends_of(&link.links, &link.cause, by, inverted, ends);
+            continue;
+        }
+        // Who sleeps on purpose is the thread before.
+        let task = match &*link.cause {
+            "timer" => Some(waiter),
+            _ => link.task.as_deref(),
+        };
+        let same = |end: &&mut End<'f>| {
+            (end.what, end.cause, end.task, end.inverted) == (what, &*link.cause, task, inverted)
+        };
+        match ends.iter_mut().find(same) {
+            Some(end) => end.ns += link.ns,
+            None => ends.push(End {
+                what,
+                cause: &link.cause,
+                task,
+                inverted,
+                ns: link.ns,
+            }),
+        }
+    }
+}
+
+/// Returns the word, what to do, and what speaks for it.
+fn of_end(end: &End<'_>) -> Option<(&'static str, String, String)> {
+    let task = end.task.unwrap_or("an unknown thread");
+    Some(match (end.cause, end.what) {
+        ("disk", _) => (
+            "io-priority",
+            format!(
+                "put what {task} writes on another disk, or let it go after others: ionice -c 3 -p PID of {task} (where the \
+                 scheduler of the disk knows priorities: bfq, mq-deadline)"
+            ),
+            format!("waits behind requests of {task}"),
+        ),
+        ("run-queue", _) if end.inverted => (
+            "priority-inheritance",
+            format!(
+                "use a lock with priority inheritance (PTHREAD_PRIO_INHERIT), so that its holder gets the CPU before {task}"
+            ),
+            format!("the holder of a lock waited behind {task}, which is less urgent than who wants the lock"),
+        ),
+        ("run-queue", _) => (
+            "cpu",
+            format!("let {task} go after others (nice -n 19, chrt -i 0), or on CPUs of its own (taskset)"),
+            format!("waits for a CPU behind {task}"),
+        ),
+        ("cpu-quota", _) => (
+            "cpu-quota",
+            "give its cgroup more CPU time (cpu.max, or cpu.cfs_quota_us), or run fewer threads in it".to_owned(),
+            format!("{task} had used up its quota"),
+        ),
+        ("delayed-ack", _) => (
+            "tcp-nodelay",
+            "send a message by one call (writev), or set TCP_NODELAY on the socket of who sends it in parts".to_owned(),
+            "waits for an acknowledgement that TCP held back".to_owned(),
+        ),
+        ("running", "lock") => (
+            "lock",
+            format!("let {task} hold the lock for less time, or split what it protects"),
+            format!("{task} ran while it held the lock"),
+        ),
+        ("memory", _) => ("reclaim", why::of_word("memcg-reclaim")?.advice?.1.to_owned(), format!("{task} freed memory itself")),
+        _ => return None,
     })
 }
 

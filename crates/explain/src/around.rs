@@ -222,7 +222,7 @@ fn parts(slow: &Slow, (begin, end): (u64, u64)) -> impl Iterator<Item = Lost<'_>
     let to = slow.begin_ns.saturating_add(slow.length_ns).min(end);
     let inside = to.saturating_sub(from) as f64;
     let share = inside / slow.length_ns.max(1) as f64;
-    let waited = |part: &&Part| part.cause != "event"; // what it was called for
+    let waited = |part: &&Part| !matches!(&*part.cause, "idle" | "may-be-idle"); // nothing was due
     slow.parts.iter().filter(waited).map(move |part| Lost {
         slow,
         part,
@@ -231,7 +231,7 @@ fn parts(slow: &Slow, (begin, end): (u64, u64)) -> impl Iterator<Item = Lost<'_>
     })
 }
 
-/// Reclaim that went on outside of the operations that are taken apart, as in read.
+/// Reclaim that went on outside of slow operations.
 fn reclaim_outside(findings: &Findings) -> Option<Cause> {
     let reclaim = findings.memory.reclaim.as_deref().unwrap_or_default();
     let own = reclaim.iter().filter(|row| row.by != "kswapd");

@@ -40,6 +40,10 @@ pub(crate) enum Family {
     Fault,
     Ioctl,
     Poll,
+    /// Any other call.
+    Call,
+    /// No call: the program's own code, where it is kept from a CPU.
+    Computing,
 }
 
 words!(
@@ -54,12 +58,14 @@ words!(
     Fault "fault",
     Ioctl "ioctl",
     Poll "poll",
+    Call "call",
+    Computing "computing",
 );
 
 impl Family {
     /// The family of a call.
-    pub(crate) fn of_call(name: &str) -> Option<Family> {
-        Some(match name {
+    pub(crate) fn of_call(name: &str) -> Family {
+        match name {
             "mmap" | "mmap2" => Family::Mmap,
             "munmap" => Family::Munmap,
             "mprotect" | "pkey_mprotect" => Family::Mprotect,
@@ -68,13 +74,21 @@ impl Family {
             "brk" => Family::Brk,
             "ioctl" => Family::Ioctl,
             _ if role(name) == Role::Waits => Family::Poll,
-            _ => return None,
-        })
+            _ => Family::Call,
+        }
     }
 
     /// Whether it is about the memory map or its pages.
     pub(crate) fn is_memory(self) -> bool {
-        !matches!(self, Family::Ioctl | Family::Poll)
+        !matches!(
+            self,
+            Family::Ioctl | Family::Poll | Family::Call | Family::Computing
+        )
+    }
+
+    /// Whether time on a CPU in it is no loss: the call, or the program itself, works.
+    pub(crate) fn works(self) -> bool {
+        matches!(self, Family::Poll | Family::Call | Family::Computing)
     }
 }
 

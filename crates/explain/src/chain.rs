@@ -21,6 +21,7 @@ mod account;
 mod cpus;
 mod disk;
 mod history;
+mod idle;
 mod path;
 mod sleeps;
 
@@ -29,12 +30,14 @@ use std::collections::{HashMap, VecDeque};
 use stopgap_events::wait::{State, Wait, Within};
 use stopgap_trace::{Activity, Event, Kind, Moment, Span, Text};
 
+use crate::why::Why;
 use account::Totals;
 use cpus::Cpus;
 use disk::{Disks, Share};
 use history::{Line, MOST_PIECES, Piece, Stretch, remember};
+use idle::{Asked, Asleep, One, Pairs};
 pub use path::Break;
-use path::{ActorId, Doing, For, HopId, IDLE, NOBODY, PathId, Paths, Quick};
+use path::{ActorId, Doing, For, HopId, IDLE, NOBODY, NOT_KEPT, Name, PathId, Paths, Quick};
 use sleeps::{Ended, Sleeps};
 
 pub use stopgap_stats::explain::Idleness;
@@ -53,43 +56,15 @@ const DISK_SLACK: u64 = 500_000;
 const WAKE_LATENCY: u64 = 1_000_000;
 /// Parents that are asked what they did before their child existed.
 const MOST_PARENTS: u32 = 4;
+/// Sleeps of at most so long, so many of them after a question, look whether an answer is there.
+const LONGEST_NAP: u64 = 20_000_000;
+const NAPS: u32 = 3;
+/// Threads by which a question is handed on.
+const MOST_HANDED_ON: u32 = 4;
+/// How long an acknowledgement is held back, with the tick's and the wake-up's delay.
+const DELAYED_ACK: std::ops::Range<u64> = 36_000_000..52_000_000;
 /// Pieces of one wait for a CPU.
 const MOST_BEHIND: usize = 16;
-
-/// What is known of a sleep when it is judged.
-#[derive(Debug, Clone, Copy)]
-pub struct Asleep<'a> {
-    /// The wait.
-    pub wait: &'a Wait,
-    /// Whether the thread woke, since it last got a CPU, the thread that ended the sleep: it had asked for an answer.
-    pub asked: bool,
-    /// Whether it waited for a lock, by its call or by what the kernel tells.
-    pub lock: bool,
-    /// Whether a disk, memory, a fence or a page was waited for.
-    pub device: bool,
-    /// Whether it waited in a call that waits for work: a time, events of several descriptors, a signal; a kernel's
-    /// worker without work, too.
-    pub for_work: bool,
-    /// Whether it waited for bytes or for another thread's word, which may be work or an answer.
-    pub unclear: bool,
-}
-
-/// Says whether a sleep is a wait for work.
-pub type Judge = fn(&Asleep<'_>) -> Idleness;
-
-/// Judges a sleep by its call and by whether an answer was due.
-#[must_use]
-pub fn by_call(asleep: &Asleep<'_>) -> Idleness {
-    if asleep.lock || asleep.device || asleep.asked {
-        Idleness::Stalled
-    } else if asleep.for_work {
-        Idleness::Idle
-    } else if asleep.unclear {
-        Idleness::MayBeIdle
-    } else {
-        Idleness::Stalled
-    }
-}
 
 /// Follows waits to what they waited for.
 pub struct Graph {
@@ -100,7 +75,7 @@ pub struct Graph {
     disks: Disks,
     sleeps: Sleeps,
     totals: Totals,
-    judge: Judge,
+    pairs: Pairs,
     /// Who sent the last signal that stops, by thread and by process.
     stops: HashMap<u32, ActorId, Quick>,
     /// Who got a lock last from a thread that gave it up, by process and address.
@@ -118,6 +93,14 @@ struct Thread {
     pid: Option<u32>,
     /// The thread that made it, where that was seen.
     parent: Option<u32>,
+    /// Whether it began in the recording.
+    born: bool,
+    /// Whether it waits for several descriptors at once.
+    several: bool,
+    /// Whom it asked last, and when.
+    asks: Option<(u32, u64)>,
+    /// Short sleeps since it asked at that time.
+    naps: (u64, u32),
     kernel: bool,
     /// When it got a CPU.
     ran: u64,
@@ -142,15 +125,22 @@ struct Last {
     what: For,
     left: u64,
     woken: u64,
-    idleness: Idleness,
+    /// `None`: each piece has its own, by its end.
+    idleness: Option<Idleness>,
     /// Whether it slept at all.
     slept: bool,
 }
 
+impl Default for Graph {
+    fn default() -> Graph {
+        Graph::new()
+    }
+}
+
 impl Graph {
-    /// Nothing has happened yet; `judge` tells idle waits from stalls.
+    /// Nothing has happened yet.
     #[must_use]
-    pub fn new(judge: Judge) -> Graph {
+    pub fn new() -> Graph {
         Graph {
             threads: HashMap::default(),
             ended: VecDeque::new(),
@@ -159,7 +149,7 @@ impl Graph {
             disks: Disks::default(),
             sleeps: Sleeps::default(),
             totals: Totals::default(),
-            judge,
+            pairs: Pairs::default(),
             stops: HashMap::default(),
             holders: HashMap::default(),
             first: None,
@@ -231,6 +221,43 @@ impl Graph {
         }
     }
 
+    /// Returns what the last sleep of `tid` was for, piece by piece in the order of time.
+    pub(crate) fn last_sleep(&self, tid: u32) -> Vec<(Why, u64)> {
+        let Some(thread) = self.threads.get(&tid) else {
+            return Vec::new();
+        };
+        let (Some(last), Some(stretch)) = (&thread.last, thread.past.back()) else {
+            return Vec::new();
+        };
+        let lost = match last.what {
+            For::Lock { kind, .. } => match self.paths.name_at(kind).map(|kind| &**kind) {
+                Some("mmap_lock") => Why::MmapLock,
+                _ => Why::Lock,
+            },
+            For::Io => Why::Io,
+            For::Child => Why::Child,
+            For::Continue => Why::Stopped,
+            For::Fence { .. } => Why::Fence,
+            For::Events | For::Data | For::Answer | For::Word { .. } | For::Signal => Why::Answer,
+            For::Time | For::Memory { .. } | For::Work | For::Something => Why::Unknown,
+        };
+        let mut whys: Vec<(Why, u64)> = Vec::with_capacity(1);
+        for piece in &stretch.pieces[last.from..last.from + last.sleep] {
+            let idleness = last.idleness;
+            let idleness = idleness.unwrap_or_else(|| idle::of_child(self.paths.end(piece.path)));
+            let why = match idleness {
+                Idleness::Stalled => &lost,
+                Idleness::MayBeIdle => &Why::MayBeIdle,
+                Idleness::Idle => &Why::Idle,
+            };
+            match whys.last_mut() {
+                Some((same, ns)) if same == why => *ns += piece.ns,
+                _ => whys.push((why.clone(), piece.ns)),
+            }
+        }
+        whys
+    }
+
     /// Returns the number of chains that are kept: a measure of memory, which is bounded.
     #[must_use]
     pub fn chains(&self) -> usize {
@@ -248,6 +275,7 @@ impl Graph {
             .map_or_else(|| "".into(), |thread| Text::clone(&thread.comm));
         let mut thread = Thread::new(&mut self.paths, tid, &comm, time);
         thread.parent = Some(parent);
+        thread.born = true;
         self.commit(tid);
         self.threads.insert(tid, thread);
     }
@@ -328,7 +356,7 @@ impl Graph {
         let runnable = wait.state == Some(State::Runnable);
         self.sleep.clear();
         self.queue.clear();
-        let (mut what, mut hop, mut idleness) = (For::Something, 0, Idleness::Stalled);
+        let (mut what, mut hop, mut idleness) = (For::Something, 0, Some(Idleness::Stalled));
         let mut ready = woken;
         let over = wait.ran.is_some();
         if wait.began_before {
@@ -341,32 +369,28 @@ impl Graph {
             hop = self.paths.hop(actor, Doing::Broken(why));
             let before = self.paths.leaf(actor, Doing::Broken(why));
             self.sleep.push(before, ready - left);
-            idleness = Idleness::MayBeIdle;
+            idleness = Some(idle::of_before(self.sleeps.what(wait, &mut self.paths)));
         } else if !runnable && !dead {
             if wait.woken.is_none() {
                 ready = end;
             }
-            what = self.sleeps.what(wait, &mut self.paths);
             let name = wait.call.as_ref().and_then(|call| call.name.as_ref());
             let call = name.map_or(0, |name| self.paths.name(name));
-            hop = self.paths.hop(actor, Doing::Waits { what, call });
-            let asked = self.follow_sleep(tid, wait, what, hop, (begin, left, ready));
-            idleness = (self.judge)(&Asleep {
-                wait,
-                asked,
-                lock: matches!(what, For::Lock { .. }),
-                device: matches!(what, For::Io | For::Memory { .. } | For::Fence { .. }),
-                for_work: matches!(what, For::Time | For::Events | For::Signal | For::Work),
-                unclear: matches!(what, For::Word { .. } | For::Data | For::Something),
-            });
+            (what, hop, idleness) = self.follow_sleep(tid, wait, call, (left, ready));
         }
         if !dead {
             self.follow_queue(event, wait, actor, (ready, end), over);
         }
 
         let from = pieces.0.len();
-        self.sleep.shorten(MOST_PIECES);
-        self.queue.shorten(MOST_BEHIND);
+        if self.sleep.shorten(MOST_PIECES) {
+            let rest = self.paths.chain(hop, NOT_KEPT);
+            self.sleep.renames(NOT_KEPT, rest);
+        }
+        if self.queue.shorten(MOST_BEHIND) {
+            let rest = self.paths.leaf(actor, Doing::Queued { behind: NOBODY });
+            self.queue.renames(NOT_KEPT, rest);
+        }
         pieces.0.extend(&self.sleep.0);
         pieces.0.extend(&self.queue.0);
         let slept = !self.sleep.0.is_empty();
@@ -428,22 +452,35 @@ impl Graph {
         }
     }
 
-    /// Appends to `self.sleep` the chains of the sleep of `tid` from `left` to `woken`. Returns whether the thread, since
-    /// it had a CPU at `begin`, woke the one that ended it.
+    /// Appends to `self.sleep` the chains of the sleep of `tid` from `left` to `woken`. Returns what it was for, its hop, and
+    /// whether it is a loss.
     fn follow_sleep(
         &mut self,
         tid: u32,
         wait: &Wait,
-        what: For,
-        hop: HopId,
-        (begin, left, woken): (u64, u64, u64),
-    ) -> bool {
+        call: Name,
+        (left, woken): (u64, u64),
+    ) -> (For, HopId, Option<Idleness>) {
         let (threads, disks) = (&self.threads, &self.disks);
         let done = |own: bool| disks.ended_at(woken, DISK_SLACK, own.then_some(tid));
         let is_kernel = |by| threads.get(&by).is_some_and(|thread| thread.kernel);
         let pid = threads.get(&tid).and_then(|thread| thread.pid).unwrap_or(0);
-        let ended = self.sleeps.ended(wait, what, done, is_kernel);
-        let mut asked = false;
+        let mut what = self.sleeps.what(wait, &mut self.paths);
+        let mut ended = self.sleeps.ended(wait, what, done, is_kernel);
+        // A thread that ends wakes who joins it.
+        if let (For::Word { .. }, Ended::By(_), Some(waker)) = (what, ended, &wait.waker)
+            && waker.call.as_ref().is_some_and(sleeps::ends_thread)
+        {
+            what = For::Child;
+        }
+        if ended == Ended::Network && what == For::Data && self.is_delayed_ack(tid, left, woken) {
+            ended = Ended::DelayedAck;
+        }
+        let several = wait.call.as_ref().is_some_and(sleeps::of_several);
+        let asked = self.asked(tid, what, ended, woken, several);
+        let actor = self.threads.get(&tid).map_or(NOBODY, |thread| thread.actor);
+        let hop = self.paths.hop(actor, Doing::Waits { what, call });
+        let (threads, disks) = (&self.threads, &self.disks);
         let mut behind = Line::default();
         match ended {
             _ if what == For::Continue => {
@@ -452,8 +489,6 @@ impl Graph {
                 behind.push(self.paths.leaf(by, Doing::Stopped), woken - left);
             }
             Ended::By(by) => {
-                let woke = threads.get(&by).and_then(|thread| thread.woken_by);
-                asked = woke.is_some_and(|(waker, at)| waker == tid && at >= begin);
                 follow(
                     threads,
                     &mut self.paths,
@@ -485,6 +520,9 @@ impl Graph {
             }
             Ended::Timer => behind.push(self.paths.leaf(NOBODY, Doing::Timer), woken - left),
             Ended::Network => behind.push(self.paths.leaf(NOBODY, Doing::Network), woken - left),
+            Ended::DelayedAck => {
+                behind.push(self.paths.leaf(NOBODY, Doing::DelayedAck), woken - left);
+            }
             Ended::Device => behind.push(self.paths.leaf(NOBODY, Doing::Device), woken - left),
             Ended::Interrupt => {
                 behind.push(self.paths.leaf(NOBODY, Doing::Interrupt), woken - left);
@@ -499,6 +537,7 @@ impl Graph {
                 behind.push(self.paths.leaf(NOBODY, Doing::Broken(why)), woken - left);
             }
         }
+        let polls = self.polls(tid, what, (left, woken), &mut behind);
         for piece in &behind.0 {
             let path = self.paths.chain(hop, piece.path);
             self.sleep.push(path, piece.ns);
@@ -511,7 +550,121 @@ impl Graph {
             }
             self.holders.insert((pid, address), tid);
         }
+        let asleep = Asleep {
+            polls,
+            wait,
+            what,
+            ended,
+            asked,
+            several,
+            behind: &behind.0,
+        };
+        (what, hop, idle::judge(&asleep, &self.paths))
+    }
+
+    /// Whether the sleep of `tid` is one of many short ones in which it looks whether an answer is there that it has asked for.
+    /// Then what it waits for is what the asked thread does.
+    fn polls(&mut self, tid: u32, what: For, (left, woken): (u64, u64), behind: &mut Line) -> bool {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return false;
+        };
+        let Some((of, at)) = thread.asks.filter(|_| what == For::Time) else {
+            return false;
+        };
+        if woken - left > LONGEST_NAP || !self.pairs.waits_since(tid, of, at) {
+            return false;
+        }
+        if thread.naps.0 != at {
+            thread.naps = (at, 0);
+        }
+        thread.naps.1 += 1;
+        if thread.naps.1 < NAPS {
+            return false;
+        }
+        // Whoever has answered waits for the next question.
+        let busy = self.threads.get(&of).is_some_and(|thread| {
+            let works_on = |last: &Last| last.idleness == Some(Idleness::Stalled);
+            thread.woken_by == Some((tid, at)) || thread.last.as_ref().is_some_and(works_on)
+        });
+        if busy {
+            behind.clear();
+            follow(
+                &self.threads,
+                &mut self.paths,
+                of,
+                (left, woken),
+                MOST_PARENTS,
+                behind,
+            );
+        }
+        busy
+    }
+
+    /// Whether `tid` had asked for what ended its sleep at `woken`.
+    fn asked(&mut self, tid: u32, what: For, ended: Ended, woken: u64, several: bool) -> Asked {
+        let one = |threads: &HashMap<u32, Thread, Quick>, tid| {
+            let thread = threads.get(&tid);
+            One {
+                tid,
+                born: thread.is_some_and(|thread| thread.born),
+                several: thread.is_some_and(|thread| thread.several),
+            }
+        };
+        if several && let Some(thread) = self.threads.get_mut(&tid) {
+            thread.several = true;
+        }
+        let answerable = matches!(
+            what,
+            For::Events | For::Data | For::Word { .. } | For::Signal | For::Something
+        );
+        if !answerable {
+            return Asked::No;
+        }
+        let Ended::By(by) = ended else {
+            let asks = self.threads.get(&tid).and_then(|thread| thread.asks);
+            let due = asks.is_some_and(|(of, at)| self.pairs.waits_since(tid, of, at));
+            return if due && ended == Ended::Nobody {
+                Asked::Yes
+            } else {
+                Asked::No
+            };
+        };
+        let (waker, sleeper) = (one(&self.threads, by), one(&self.threads, tid));
+        let asked = self.pairs.wakes(waker, sleeper, woken);
+        if asked == Asked::Yes {
+            return asked;
+        }
+        if self.pairs.waits_since(by, tid, woken)
+            && let Some(thread) = self.threads.get_mut(&by)
+        {
+            thread.asks = Some((tid, woken));
+        }
+        // Who answers may have been asked by who was asked.
+        let mut of = by;
+        for _ in 0..MOST_HANDED_ON {
+            let woken_by = self.threads.get(&of).and_then(|thread| thread.woken_by);
+            let Some((next, at)) = woken_by else { break };
+            if next == tid {
+                if of != by && self.pairs.waits_since(tid, of, at) {
+                    return Asked::Yes;
+                }
+                break;
+            }
+            of = next;
+        }
         asked
+    }
+
+    /// Whether the wait of `tid` for bytes was as long as an acknowledgement of TCP is held back (`TCP_DELACK_MIN`, 40 ms,
+    /// include/net/tcp.h), on a connection of this machine: the sender keeps the rest until then (Nagle's algorithm).
+    fn is_delayed_ack(&self, tid: u32, left: u64, woken: u64) -> bool {
+        let thread = self.threads.get(&tid);
+        let local = thread
+            .and_then(|thread| thread.woken_by)
+            .is_some_and(|(by, at)| {
+                by != 0 && at + DELAYED_ACK.end >= left && self.threads.contains_key(&by)
+            });
+        local && DELAYED_ACK.contains(&(woken - left))
     }
 
     /// Appends to `self.queue` whom the thread waited behind for a CPU, from `ready` to `end`.
@@ -582,6 +735,7 @@ impl Graph {
             }
             return;
         }
+        self.frees_memory(tid, span, event.time.0);
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
@@ -605,9 +759,7 @@ impl Graph {
         };
         last.what = what;
         last.hop = self.paths.hop(thread.actor, Doing::Waits { what, call });
-        if last.idleness != Idleness::Stalled {
-            last.idleness = Idleness::Stalled;
-        }
+        last.idleness = Some(Idleness::Stalled);
         if let Some(stretch) = thread.past.back_mut() {
             for piece in &mut stretch.pieces[last.from..last.from + last.sleep] {
                 if let Some(behind) = self.paths.behind(piece.path) {
@@ -615,6 +767,31 @@ impl Graph {
                 }
             }
         }
+    }
+
+    /// Books the CPU time of a thread that freed memory, or moved it together, before it got some. What it waited for in
+    /// that is booked as waits.
+    fn frees_memory(&mut self, tid: u32, span: &Span, now: u64) {
+        let frees = matches!(
+            span.what,
+            Activity::DirectReclaim | Activity::MemcgReclaim | Activity::Compaction
+        );
+        let Some(thread) = self.threads.get(&tid).filter(|_| frees && !span.open) else {
+            return;
+        };
+        let (actor, running) = (thread.actor, thread.running);
+        let begin = span.begin.0.min(now);
+        let pieces = self.between(tid, begin, now);
+        let ran = pieces.iter().filter(|piece| piece.path == running);
+        let ns: u64 = ran.map(|piece| piece.ns).sum();
+        let how = self.paths.name(&span.what.to_string().into());
+        let what = For::Memory { how };
+        let hop = self.paths.hop(actor, Doing::Waits { what, call: 0 });
+        let path = self.paths.leaf(actor, Doing::Waits { what, call: 0 });
+        let piece = Piece { path, ns };
+        let idleness = Some(Idleness::Stalled);
+        self.totals
+            .slept(&self.paths, hop, idleness, tid, begin, &[piece]);
     }
 
     /// Books the last wait of a thread, whose cause is known by now.
@@ -629,7 +806,7 @@ impl Graph {
         let (sleep, queue) = pieces.split_at(last.sleep.min(pieces.len()));
         if last.slept {
             self.totals
-                .slept(last.hop, last.idleness, tid, last.left, sleep);
+                .slept(&self.paths, last.hop, last.idleness, tid, last.left, sleep);
         }
         self.totals.queued(&self.paths, tid, last.woken, queue);
     }
@@ -657,6 +834,10 @@ impl Thread {
             comm: Text::clone(comm),
             pid: None,
             parent: None,
+            born: false,
+            several: false,
+            asks: None,
+            naps: (0, 0),
             kernel: false,
             ran: begin,
             cpu: None,

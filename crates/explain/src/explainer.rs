@@ -7,11 +7,12 @@ mod waits;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use stopgap_events::units::Nanos;
-use stopgap_stats::explain::Findings;
+use stopgap_stats::explain::{Chains, Findings};
 use stopgap_trace::{Event, Kind, Metadata, Text, Waits};
 
 use crate::Options;
 use crate::call::name_of;
+use crate::chain::Graph;
 use crate::findings;
 use crate::memory::Mappings;
 use crate::operation::{Ending, Operations};
@@ -43,6 +44,9 @@ pub struct Explainer {
     ending: VecDeque<(u64, u32)>,
     /// Makes waits of rows that are none.
     rows: Option<Rows>,
+    pub(crate) graph: Graph,
+    /// Threads that were ever followed.
+    pub(crate) ever_followed: HashSet<u32>,
     pub(crate) tasks: Tasks,
     pub(crate) roundtrips: RoundTrips,
     pub(crate) operations: Operations,
@@ -153,6 +157,8 @@ impl Explainer {
             ending: VecDeque::new(),
             rows: None,
             of_others: Operations::new(options.top),
+            graph: Graph::new(),
+            ever_followed: HashSet::new(),
             tasks: Tasks::default(),
             roundtrips: RoundTrips::default(),
             mappings: Mappings::new(metadata),
@@ -203,6 +209,7 @@ impl Explainer {
             self.disordered += 1;
         }
         self.now = self.now.max(time);
+        self.graph.event(event);
         self.marks(&event.kind);
         self.spaces.event(self.at(), event);
         if let Kind::Sample { stack } = &event.kind {
@@ -281,7 +288,7 @@ impl Explainer {
         }
         for tid in tids {
             if let Some(thread) = self.threads.remove(&tid) {
-                self.tasks.fold(tid, thread);
+                self.folds(tid, thread);
             }
         }
         if !self.tasks.any_traced() {
@@ -303,7 +310,7 @@ impl Explainer {
             open.wait.began_before && open.wait.state.is_none() && thread.operation.is_some()
         });
         if let Some(open) = open {
-            self.open_to_the_end(tid, &open.wait);
+            self.open_to_the_end(tid, &open);
         } else if thread.exits.is_none() {
             let state = match scheduled && thread.heard {
                 true => State::Running,
@@ -469,8 +476,25 @@ impl Explainer {
         self.end_operation(tid, None, false);
         self.end_pairs(tid);
         if let Some(thread) = self.threads.remove(&tid) {
-            self.tasks.fold(tid, thread);
+            self.folds(tid, thread);
         }
+    }
+
+    /// Returns the waits of followed threads with what was behind them; `None` without scheduling events.
+    pub(crate) fn chains(&mut self) -> Option<Chains> {
+        if !self.seen.switches {
+            return None;
+        }
+        let graph = std::mem::take(&mut self.graph);
+        Some(graph.finish(&self.ever_followed))
+    }
+
+    /// What the thread `tid` did is complete.
+    fn folds(&mut self, tid: u32, thread: Thread) {
+        if thread.traced && self.ever_followed.len() < MOST_KEPT {
+            self.ever_followed.insert(tid);
+        }
+        self.tasks.fold(tid, thread);
     }
 }
 

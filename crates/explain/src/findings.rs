@@ -34,7 +34,9 @@ pub(crate) fn record(mut all: Explainer) -> Findings {
     let functions = functions(&all.operations, all.seen.samples);
     let slow = std::mem::take(&mut all.operations.slowest);
     let calls = all.operations.calls();
+    let chains = all.chains();
     let mut findings = Findings {
+        chains,
         verdict: verdict::inconclusive_yet(),
         trace,
         losses,

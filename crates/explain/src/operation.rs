@@ -49,7 +49,7 @@ pub(crate) struct Operation {
 }
 
 /// A place from which a program calls the kernel, with what it asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Site {
     /// Number and arguments of the call; `None` in a fault.
     pub(crate) call: Option<(u32, [Option<u64>; 3])>,
@@ -122,7 +122,7 @@ impl Operation {
             std::mem::take(&mut self.stays),
             std::mem::take(&mut self.intervals),
         );
-        let mut other_than_event = vec![false; stays.len()];
+        let mut lost = vec![false; stays.len()];
         let window = (self.taken, end.max(self.taken));
         timeline::take_apart(window, &stays, &intervals, between, |piece| {
             if piece.state == State::Blocked {
@@ -130,16 +130,12 @@ impl Operation {
                     self.unexplained_ns += piece.ns;
                 }
                 if let Some(stay) = piece.stay {
-                    other_than_event[stay] |= piece.why != Why::Event;
+                    lost[stay] |= !piece.why.is_idle();
                 }
             }
             self.parts.add(&piece.why, piece.ns);
         });
-        for (stay, _) in stays
-            .iter()
-            .zip(other_than_event)
-            .filter(|(_, other)| *other)
-        {
+        for (stay, _) in stays.iter().zip(lost).filter(|(_, lost)| *lost) {
             let slept_ns = stay.woken - stay.left;
             let longest = self.longest_sleep.as_ref().map_or(0, |w| w.slept_ns);
             if slept_ns > longest {
@@ -157,9 +153,23 @@ impl Operation {
         self.parts.sum()
     }
 
-    /// The length without the wait that it was made for.
+    /// The length without idle waits; of a call that works, and of the program itself, without their CPU time.
     pub(crate) fn excess(&self) -> u64 {
-        self.length() - self.parts.time_of(&Why::Event)
+        let known = |why: &Why| {
+            let works = self.family.works() && matches!(why, Why::OnCpu | Why::Unknown);
+            why.is_idle() || works
+        };
+        let parts = self.parts.each().filter(|(why, _)| !known(why));
+        parts.map(|(_, ns)| ns).sum()
+    }
+
+    /// Whether it lost so much that people notice. Who computes for long does not notice a hundredth more of it.
+    fn is_stall(&self, excess: u64) -> bool {
+        let least = match self.family {
+            Family::Computing => STALL_NS.max(self.length() / 10),
+            _ => STALL_NS,
+        };
+        excess >= least
     }
 }
 
@@ -193,7 +203,8 @@ pub(crate) struct Operations {
     top: usize,
     /// The slowest first.
     pub(crate) slowest: Vec<Slow>,
-    sums: BTreeMap<Family, Sum>,
+    /// By family, and by name where it is of no other.
+    sums: BTreeMap<(Family, Option<Text>), Sum>,
     /// In how many slow memory operations a cause was; each shrinker is one of its own.
     pub(crate) with_cause: BTreeMap<Why, u64>,
     pub(crate) search_ns: Option<u64>,
@@ -221,11 +232,12 @@ impl Operations {
             return;
         }
         let excess = operation.excess();
-        let sum = self.sums.entry(operation.family).or_default();
+        let name = (operation.family == Family::Call).then(|| Text::clone(&operation.name));
+        let sum = self.sums.entry((operation.family, name)).or_default();
         sum.count += 1;
         sum.total = sum.total.saturating_add(operation.length());
         sum.most = sum.most.max(excess);
-        if excess >= STALL_NS {
+        if operation.is_stall(excess) {
             sum.stalls += 1;
             sum.stalled = sum.stalled.saturating_add(excess);
         }
@@ -282,27 +294,27 @@ impl Operations {
     }
 
     pub(crate) fn calls(&self) -> Vec<Calls> {
-        let of = |family: &Family| {
-            let sum = self.sums.get(family)?;
-            Some(Calls {
-                kind: family.word().to_owned(),
-                count: sum.count,
-                slow: sum.slow,
-                stalls: sum.stalls,
-                stalls_ns: sum.stalled,
-                total_ns: sum.total,
-                most_ns: sum.most,
-                slow_parts: sum.slow_parts.to_record(),
-            })
+        let of = |((family, name), sum): (&(Family, Option<Text>), &Sum)| Calls {
+            kind: name.as_deref().unwrap_or(family.word()).to_owned(),
+            count: sum.count,
+            slow: sum.slow,
+            stalls: sum.stalls,
+            stalls_ns: sum.stalled,
+            total_ns: sum.total,
+            most_ns: sum.most,
+            slow_parts: sum.slow_parts.to_record(),
         };
-        Family::ALL.iter().filter_map(of).collect()
+        self.sums.iter().map(of).collect()
     }
 
     /// Returns the shares of placement, reclaim and compaction in the slow memory operations.
     pub(crate) fn slow_memory_record(&self, seen: &Seen) -> Option<SlowMemory> {
         let parts = self.slow_memory();
         let total = parts.sum();
-        let of_memory = self.sums.iter().filter(|(family, _)| family.is_memory());
+        let of_memory = self
+            .sums
+            .iter()
+            .filter(|((family, _), _)| family.is_memory());
         let operations = of_memory.map(|(_, sum)| sum.slow).sum();
         let share = |ns: u64| ns as f64 / total as f64;
         let of = |wanted: fn(&Why) -> bool| {
@@ -323,7 +335,7 @@ impl Operations {
     /// The slow memory operations' time by cause.
     pub(crate) fn slow_memory(&self) -> Parts {
         let mut all = Parts::default();
-        for (family, sum) in &self.sums {
+        for ((family, _), sum) in &self.sums {
             if family.is_memory() {
                 for (why, ns) in sum.slow_parts.each() {
                     all.add(why, ns);

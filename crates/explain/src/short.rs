@@ -114,7 +114,7 @@ impl Short {
         let mut kinds: Vec<ShortKind> = kinds.filter(|(_, sum)| sum.calls > 0).map(of).collect();
         kinds.sort_by_key(|kind| std::cmp::Reverse(kind.total_ns));
         let is_one = |state: &str| {
-            let family = call_of(state).and_then(Family::of_call);
+            let family = call_of(state).map(Family::of_call);
             family.is_some_and(|family| (family as usize) < FAMILIES)
         };
         let function = |(function, samples): (&str, u64)| Function {

@@ -114,7 +114,7 @@ mod tests {
         let reclaim = "main;entry_SYSCALL_64_[k];do_anonymous_page_[k];try_to_free_mem_cgroup_pages_[k];shrink_node_[k]";
         for (frames, why) in [
             ("main;read", None),
-            ("do_sys_poll_[k];schedule_[k]", Some(Why::Event)),
+            ("do_sys_poll_[k];schedule_[k]", Some(Why::Idle)),
             (
                 "vm_mmap_pgoff_[k];down_write_killable_[k];rwsem_down_write_slowpath_[k];schedule_[k]",
                 Some(Why::MmapLock),

@@ -17,6 +17,7 @@ use crate::call::{Call, Role};
 use crate::operation::{Operation, Site};
 use crate::short::Short;
 use crate::switch_cause::Because;
+use crate::why::Why;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum State {
@@ -104,6 +105,8 @@ const LEFT: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) wait: Box<Wait>,
+    /// What its sleep was for, piece by piece.
+    pub(crate) sleep: Vec<(Why, u64)>,
     /// Up to when it is known to have lasted.
     pub(crate) seen: u64,
 }

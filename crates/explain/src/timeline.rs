@@ -19,8 +19,10 @@ pub(crate) struct Stay {
     pub(crate) deep: bool,
     /// Whether the kernel counts the sleep as one for I/O.
     pub(crate) for_io: bool,
-    /// The cause of a sleep of which nothing else tells.
+    /// What the sleep was for, by its call and by who ended it.
     pub(crate) otherwise: Why,
+    /// Whether its cgroup had used up its CPU quota.
+    pub(crate) throttled: bool,
     /// Who woke it.
     pub(crate) waker: Option<WokenBy>,
 }
@@ -30,7 +32,7 @@ impl Stay {
         if self.stack == Some(Why::Throttled) || holding.throttled() {
             return Why::Throttled;
         }
-        let of_stack = || self.stack.clone();
+        let of_stack = || self.stack.clone().filter(|why| !why.is_idle());
         (holding.memory())
             .or_else(|| of_stack().filter(Why::is_reclaim))
             .or_else(|| holding.wait())
@@ -83,6 +85,7 @@ pub(crate) fn take_apart(
             None => between,
         };
         let why = match (state, stay) {
+            (State::Runnable, Some(stay)) if stay.throttled => Why::CpuQuota,
             (State::Runnable, _) => Why::RunQueue,
             (State::Blocked, Some(stay)) => stay.why_asleep(holding),
             (State::Running, _) => otherwise(Why::OnCpu),

@@ -1,10 +1,11 @@
 //! The answer in a word and a line.
 
 use stopgap_events::units::Nanos;
-use stopgap_stats::explain::{Findings, Slow};
+use stopgap_stats::explain::{Findings, Idleness, Link, Slow, Waiting};
 use stopgap_stats::verdict::{Verdict, Word};
 
 use crate::explainer::Seen;
+use crate::operation::STALL_NS;
 
 /// Switches per round trip that are no excess: 2 and what distributions do around it.
 const NO_EXCESS: f64 = 2.5;
@@ -63,51 +64,165 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
         let worst = findings.slow.first().map(told);
         let worst = worst.map_or_else(String::new, |worst| format!(", the longest {worst}"));
         let time = findings.calls.iter().map(|calls| calls.stalls_ns).sum();
-        (time, format!("{}{worst}", count(stalls)))
+        (time, format!("{}{worst}", count(stalls, time)))
     });
     let short = findings.short_calls.iter().flatten().next();
     let short = short.map(|short| (short.total_ns, short.text.clone()));
-    let mut stalls: Vec<(u64, String)> = long.into_iter().chain(short).collect();
+    let many = many_short_waits(findings).filter(|(time, _)| {
+        // The same time in long ones is told by those.
+        long.as_ref().is_none_or(|(told, _)| time / 2 > *told)
+    });
+    let mut stalls: Vec<(u64, String)> = long.into_iter().chain(short).chain(many).collect();
     stalls.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
     if !stalls.is_empty() {
         let stalls: Vec<String> = stalls.into_iter().map(|(_, text)| text).collect();
         return Verdict::new(Word::Stalls, format!("stalls: {}", stalls.join("; and ")));
     }
     let switches = &findings.switches;
-    match (switches.roundtrips, switches.per_roundtrip.mean) {
-        (Some(trips), Some(mean)) if mean > NO_EXCESS => Verdict::new(
-            Word::Excess,
-            format!(
-                "excess {:.1}x: {mean:.1} switches a round trip instead of 2, over {trips} of them",
-                mean / 2.0
-            ),
-        ),
-        (Some(trips), Some(mean)) => Verdict::new(
-            Word::Clean,
-            format!(
-                "clean: {mean:.1} switches a round trip over {trips} of them; no operation above 10 ms"
-            ),
-        ),
-        _ if seen.calls && seen.switches => Verdict::new(
-            Word::Clean,
-            "clean: no operation above 10 ms; no round trips were recognised",
-        ),
-        _ => Verdict::inconclusive(
-            "a part of what it would take was not recorded; see what is unknown",
-        ),
+    if let (Some(trips), Some(mean)) = (switches.roundtrips, switches.per_roundtrip.mean)
+        && mean > NO_EXCESS
+    {
+        let text = format!(
+            "excess {:.1}x: {mean:.1} switches a round trip instead of 2, over {trips} of them",
+            mean / 2.0
+        );
+        return Verdict::new(Word::Excess, text);
     }
+    if !seen.switches {
+        return Verdict::inconclusive(
+            "a part of what it would take was not recorded; see what is unknown",
+        );
+    }
+    if let Some(unclear) = may_be_idle(findings) {
+        return Verdict::new(Word::Waiting, unclear);
+    }
+    let unknown: u64 = findings.tasks.iter().map(|task| task.unknown_ns).sum();
+    let wall: u64 = findings.tasks.iter().map(|task| task.wall_ns).sum();
+    if unknown >= STALL_NS && unknown as f64 > UNKNOWN_SHARE * wall as f64 {
+        return Verdict::inconclusive(&format!(
+            "the trace does not say what the threads did in {} of their {}",
+            Nanos(unknown),
+            Nanos(wall)
+        ));
+    }
+    if !seen.calls && wall > 0 {
+        return Verdict::inconclusive(
+            "no operation above 10 ms is known, but a part of what it would take was not recorded; see what is unknown",
+        );
+    }
+    let trips = match (switches.roundtrips, switches.per_roundtrip.mean) {
+        (Some(trips), Some(mean)) => {
+            format!("{mean:.1} switches a round trip over {trips} of them; ")
+        }
+        _ => String::new(),
+    };
+    Verdict::new(
+        Word::Clean,
+        format!(
+            "clean: {trips}no operation lost 10 ms, of {} in which the threads waited or ran",
+            Nanos(wall)
+        ),
+    )
 }
 
-fn count(stalls: u64) -> String {
+/// More unknown time than this share of all leaves no verdict.
+const UNKNOWN_SHARE: f64 = 0.01;
+/// Short waits together are a stall from this share of what a program ran and lost on, as short calls are.
+const MANY_SHARE: f64 = 0.1;
+const MANY_NS: u64 = 100_000_000;
+
+/// Returns the time that the threads of one name lost in waits together, each of which may be short, and says so.
+fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
+    let waiting = &findings.chains.as_ref()?.waiting;
+    let of_task = |task: &stopgap_stats::explain::Task| {
+        let own = || {
+            let stalled = |w: &&Waiting| w.idleness == Idleness::Stalled && w.task == task.task;
+            waiting.iter().filter(stalled)
+        };
+        let lost: u64 = own().map(lost).sum();
+        let worked = task.running_ns + lost;
+        let first = own().max_by_key(|waiting| self::lost(waiting))?;
+        let enough = lost >= MANY_NS && lost as f64 >= MANY_SHARE * worked as f64;
+        let waits: u64 = own().map(|waiting| waiting.waits).sum();
+        let why = first
+            .links
+            .first()
+            .map_or_else(String::new, |link| format!(": {}", link.text));
+        enough.then(|| {
+            let text = format!(
+                "{} lost {} in {waits} waits, the longest {}; most of it {}{why}",
+                task.task,
+                Nanos(lost),
+                Nanos(own().map(|waiting| waiting.longest_ns).max().unwrap_or(0)),
+                first.text,
+            );
+            (lost, text)
+        })
+    };
+    findings
+        .tasks
+        .iter()
+        .filter_map(of_task)
+        .max_by_key(|(lost, _)| *lost)
+}
+
+/// Returns the time of waits without that in which who answers works: a program that asks a lot waits a lot.
+pub(crate) fn lost(waiting: &Waiting) -> u64 {
+    fn works(links: &[Link]) -> u64 {
+        let of = |link: &Link| match (link.links.is_empty(), &*link.cause) {
+            (true, "running") => link.ns,
+            _ => works(&link.links),
+        };
+        links.iter().map(of).sum()
+    }
+    let asked = matches!(
+        &*waiting.cause,
+        "data" | "events" | "word" | "signal" | "child" | "something"
+    );
+    waiting.total_ns - if asked { works(&waiting.links) } else { 0 }
+}
+
+/// Returns what the longest wait that may be a stall was.
+fn may_be_idle(findings: &Findings) -> Option<String> {
+    let waiting = &findings.chains.as_ref()?.waiting;
+    let unclear = || {
+        let unclear = |w: &&Waiting| w.idleness == Idleness::MayBeIdle && w.longest_ns >= STALL_NS;
+        waiting.iter().filter(unclear)
+    };
+    let first = unclear().max_by_key(|waiting| waiting.total_ns)?;
+    let others = unclear().count() - 1;
+    let behind = first
+        .links
+        .first()
+        .map_or_else(String::new, |link| format!("; behind it: {}", link.text));
+    let more = match others {
+        0 => String::new(),
+        others => format!("; and {others} more such waits"),
+    };
+    Some(format!(
+        "waiting, may be idle: {} {} for {} (the longest {}), and the trace does not tell whether it had work{behind}{more}",
+        first.task,
+        first.text,
+        Nanos(first.total_ns),
+        Nanos(first.longest_ns),
+    ))
+}
+
+fn count(stalls: u64, lost: u64) -> String {
+    let lost = Nanos(lost);
     match stalls {
-        1 => "1 operation above 10 ms".to_owned(),
-        _ => format!("{stalls} operations above 10 ms"),
+        1 => format!("1 operation lost {lost}"),
+        _ => format!("{stalls} operations lost {lost}, 10 ms or more each"),
     }
 }
 
 fn told(slow: &Slow) -> String {
     let ms = slow.excess_ns as f64 / 1e6;
-    let of = slow.parts.iter().find(|part| part.cause != "event");
+    let of = slow
+        .parts
+        .iter()
+        .find(|part| !matches!(&*part.cause, "idle" | "may-be-idle" | "on-cpu"));
+    let of = of.or_else(|| slow.parts.iter().find(|part| part.cause == "on-cpu"));
     let cause = of.map_or_else(String::new, |part| {
         let cause = named(&part.cause, part.function.as_deref());
         let share = part.ns as f64 / slow.excess_ns as f64 * 100.0;

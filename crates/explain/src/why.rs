@@ -13,7 +13,8 @@ use stopgap_stats::explain::Part;
 /// 3. The innermost of shrinker, compaction and reclaim: memory is *why*, and whether the CPU, a lock or a disk
 ///    was needed for it is *how*.
 /// 4. [`Why::Fence`], [`Why::MmapLock`], [`Why::Lock`], [`Why::Io`].
-/// 5. [`Why::Event`]: the wait that the call was made for.
+/// 5. Of a sleep what it was for, by its call and by who ended it: a lock, a disk, a child, an answer, a signal that goes on;
+///    or nothing that was due ([`Why::Idle`], [`Why::MayBeIdle`]).
 /// 6. [`Why::OnCpu`] where it runs, else [`Why::Unknown`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Why {
@@ -29,7 +30,16 @@ pub(crate) enum Why {
     Lock,
     Io,
     Fence,
-    Event,
+    /// An answer that it had asked another thread for, or room for what it writes.
+    Answer,
+    /// A child's end, or a thread's that it joins.
+    Child,
+    /// It was stopped by a signal.
+    Stopped,
+    /// Its cgroup had used up its CPU quota.
+    CpuQuota,
+    MayBeIdle,
+    Idle,
     Unknown,
 }
 
@@ -71,7 +81,7 @@ const MMAP_LOCK: Advice = (
 );
 
 /// All causes, in the order of [`Why`].
-pub(crate) static CAUSES: [Cause; 13] = [
+pub(crate) static CAUSES: [Cause; 18] = [
     cause(Why::OnCpu, "on-cpu", Kind::Work, "", None),
     cause(Why::RunQueue, "run-queue", Kind::Work, "", None),
     cause(
@@ -136,9 +146,14 @@ pub(crate) static CAUSES: [Cause; 13] = [
          i915_request_wait i915_request_wait_timeout",
         None,
     ),
+    cause(Why::Answer, "answer", Kind::Wait, "", None),
+    cause(Why::Child, "child", Kind::Wait, "", None),
+    cause(Why::Stopped, "stopped", Kind::Wait, "", None),
+    cause(Why::CpuQuota, "cpu-quota", Kind::Work, "", None),
+    cause(Why::MayBeIdle, "may-be-idle", Kind::Wait, "", None),
     cause(
-        Why::Event,
-        "event",
+        Why::Idle,
+        "idle",
         Kind::Wait,
         "poll_schedule_timeout do_sys_poll do_poll ep_poll do_select do_epoll_wait",
         None,
@@ -196,6 +211,11 @@ impl Why {
         }
     }
 
+    /// Returns whether nothing was due, or may not have been.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self, Why::Idle | Why::MayBeIdle)
+    }
+
     /// Returns whether it is freeing memory or moving it together.
     pub(crate) fn is_reclaim(&self) -> bool {
         matches!(
@@ -216,11 +236,6 @@ impl Parts {
             Some((_, sum)) => *sum = sum.saturating_add(ns),
             None => self.0.push((why.clone(), ns)),
         }
-    }
-
-    pub(crate) fn time_of(&self, why: &Why) -> u64 {
-        let found = self.0.iter().find(|(known, _)| known == why);
-        found.map_or(0, |(_, ns)| *ns)
     }
 
     pub(crate) fn sum(&self) -> u64 {

@@ -7,6 +7,7 @@ use stopgap_stats::explain::{
 };
 
 use crate::profile;
+use crate::story;
 use crate::table::{Screen, Style, Table, join, known, known_or};
 use crate::text::{number, share, thousands};
 
@@ -22,7 +23,8 @@ pub fn screen(findings: &Findings, style: Style) -> String {
     let mut screen = Screen::new(style);
     screen.say(&findings.verdict.text);
     screen.say(scene(findings));
-    let parts: [(&str, Say); 7] = [
+    let parts: [(&str, Say); 8] = [
+        ("WHY", story::say),
         ("SWITCHES", say_switches),
         ("TASKS", say_tasks),
         ("SLOW", say_slow),
@@ -233,10 +235,8 @@ fn say_slow(findings: &Findings, screen: &mut Screen) {
     if !functions.is_empty() {
         screen.say(format!("  samples in slow operations: {functions}"));
     }
-    screen.say(
-        "  slow: 1 ms or more without `event`, the wait that a call was made for; `after`: since the first of these \
-         began",
-    );
+    screen
+        .say("  slow: 1 ms or more without `idle` waits; `after`: since the first of these began");
 }
 
 fn say_memory(findings: &Findings, screen: &mut Screen) {
@@ -348,6 +348,7 @@ mod tests {
             losses: Losses::default(),
             verdict: Verdict::unsupported("nothing was recorded"),
             switches: Switches::default(),
+            chains: None,
             tasks: Vec::new(),
             slow: Vec::new(),
             calls: Vec::new(),

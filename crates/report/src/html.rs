@@ -49,7 +49,7 @@ pub enum Document {
     Run(Box<Run>),
     /// A replay (`stopgap.replay/1`).
     Replay(Box<Replay>),
-    /// An explained trace (`stopgap.explain/1`).
+    /// An explained trace (`stopgap.explain/2`).
     Explain(Box<Explain>),
     /// A comparison (`stopgap.compare/1`).
     Compare(Box<Comparison>),
@@ -264,7 +264,7 @@ fn answers(sources: &[Source]) -> String {
     let class = |word: Word| match word {
         Word::Grows | Word::Excess | Word::Stalls => "bad",
         Word::Flat | Word::Clean => "good",
-        Word::Unsupported | Word::Inconclusive => "open",
+        Word::Waiting | Word::Unsupported | Word::Inconclusive => "open",
     };
     // Comparisons lead: they are about several runs.
     let compares = |source: &&Source| matches!(source.document, Document::Compare(_));

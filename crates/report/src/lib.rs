@@ -31,6 +31,7 @@ mod profile;
 pub mod replay;
 pub mod screen;
 pub mod snapshot;
+mod story;
 pub mod table;
 pub mod terminal;
 pub mod text;

@@ -1,4 +1,4 @@
-//! The record of an explained trace, JSON `stopgap.explain/1`: who switched, waited, reclaimed and compacted, and
+//! The record of an explained trace, JSON `stopgap.explain/2`: who switched, waited, reclaimed and compacted, and
 //! because of what.
 //!
 //! `stopgap-explain` makes it of a trace's events. What a trace cannot say is `None`, with a line in
@@ -16,7 +16,7 @@ mod chains;
 pub use chains::{Blame, Chains, CriticalPath, Idleness, Link, Waiting};
 
 /// The name and version of the record's form.
-pub const SCHEMA: &str = "stopgap.explain/1";
+pub const SCHEMA: &str = "stopgap.explain/2";
 
 /// A trace, explained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -41,11 +41,13 @@ pub struct Findings {
     pub losses: Losses,
     /// The answer in a word and a line.
     pub verdict: Verdict,
+    /// Waits of the recorded threads, followed to who or what caused them; null where the trace has no scheduling events.
+    pub chains: Option<Chains>,
     /// Threads that left the CPU, and why.
     pub switches: Switches,
     /// The traced threads by name: how they spent their time. Most switches first.
     pub tasks: Vec<Task>,
-    /// The slowest operations, by their time without the wait that they were made for.
+    /// The slowest operations, by their time without idle waits.
     pub slow: Vec<Slow>,
     /// All operations of a kind together.
     pub calls: Vec<Calls>,
@@ -247,7 +249,8 @@ pub struct Task {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Part {
     /// `on-cpu`, `run-queue`, `direct-reclaim`, `memcg-reclaim`, `compaction`, `shrinker`, `throttled`, `mmap_lock`,
-    /// `lock`, `io`, `fence`, `event` (the wait that it was made for) or `unknown`.
+    /// `lock`, `io`, `fence`, `answer` (of a thread that it had asked, or room for what it writes), `child`, `stopped` (by a
+    /// signal), `cpu-quota`, `may-be-idle`, `idle` (nothing was due) or `unknown`.
     pub cause: String,
     /// A shrinker's function.
     pub function: Option<String>,
@@ -260,7 +263,7 @@ pub struct Part {
 /// One slow operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Slow {
-    /// The system call's name, or `fault`.
+    /// The system call's name, `fault`, or `computing`: the program's own code, where it was kept from a CPU.
     pub call: String,
     /// The thread's name.
     pub task: String,
@@ -272,7 +275,7 @@ pub struct Slow {
     pub length_ns: u64,
     /// Whether it took longer than that: a fault, whose end is not in a trace, or a call still open at the end.
     pub at_least: bool,
-    /// The length without the wait that it was made for.
+    /// The length without idle waits; of calls but those for memory and ioctl, without their CPU time, too.
     pub excess_ns: u64,
     /// Its argument, where that is a length.
     pub length_bytes: Option<u64>,
@@ -298,9 +301,10 @@ pub struct Waker {
 /// All operations of one kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Calls {
-    /// `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `brk`, `fault`, `ioctl` or `poll` (with select and epoll).
+    /// `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `brk`, `fault`, `ioctl`, `poll` (with select and epoll), the name
+    /// of any other call, or `computing`.
     pub kind: String,
-    /// How many ended or were open; of faults those that waited or reclaimed.
+    /// How many ended or were open; of faults those that waited or reclaimed. Without rows of calls, those that waited.
     pub count: u64,
     /// Those with an excess of a millisecond or more.
     pub slow: u64,
@@ -503,7 +507,8 @@ pub struct Function {
 /// What to try.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Advice {
-    /// `sched-batch`, `coalesce-replies`, `poll`, `separate-cpus`, `compaction`, `reclaim` or `mmap-lock`.
+    /// `sched-batch`, `coalesce-replies`, `poll`, `separate-cpus`, `compaction`, `reclaim`, `mmap-lock`, `keep-mappings`,
+    /// `io-priority`, `priority-inheritance`, `cpu`, `cpu-quota`, `tcp-nodelay` or `lock`.
     pub word: String,
     /// What to do.
     pub text: String,

@@ -19,6 +19,8 @@ pub enum Word {
     Excess,
     /// Stalls were seen.
     Stalls,
+    /// A wait that the trace cannot tell from a wait for work.
+    Waiting,
     /// Looked for where it could have been seen, and not there.
     Clean,
     /// This machine or this user cannot answer.
@@ -33,6 +35,7 @@ words!(
     Grows "grows",
     Excess "excess",
     Stalls "stalls",
+    Waiting "waiting",
     Clean "clean",
     Unsupported "unsupported",
     Inconclusive "inconclusive",

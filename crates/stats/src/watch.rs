@@ -180,7 +180,7 @@ impl Trigger {
 /// Explanation of a stall.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cause {
-    /// As `cause` of a part in `stopgap.explain/1`: `memcg-reclaim`, `mmap_lock`, ...; `unknown` where
+    /// As `cause` of a part in `stopgap.explain/2`: `memcg-reclaim`, `mmap_lock`, ...; `unknown` where
     /// nothing in the trace explains it.
     pub word: String,
     /// In words, with its numbers.

@@ -27,12 +27,12 @@ fn read(version: &str, words: &[&str]) -> String {
 fn traces_of_0_1_0() {
     // The lines are the events and the metadata.
     for (file, lines, first) in [
-        ("memory.parquet", 1_718, "clean: no operation above 10 ms"),
-        ("samples.parquet", 479, "stalls: 1 operation above 10 ms"),
+        ("memory.parquet", 1_718, "clean: no operation lost 10 ms"),
+        ("samples.parquet", 479, "stalls: 1 operation lost "),
         ("scheduling.parquet", 99, "inconclusive: "),
         ("unprivileged.parquet", 63, "inconclusive: "),
         ("workload.parquet", 703, "unsupported: the trace has "),
-        ("memory.jsonl", 300, "clean: no operation above 10 ms"),
+        ("memory.jsonl", 300, "clean: no operation lost 10 ms"),
     ] {
         let exported = read("0.1.0", &["export", file, "--to", "jsonl", "-o", "-"]);
         assert_eq!(exported.lines().count(), lines, "{file}");
@@ -103,7 +103,6 @@ fn records_of_0_1_0() {
         ("replay-placement.json", "  4 rows;"),
         ("replay-reclaim.json", "  5 rows;"),
         ("replay-roundtrip.json", "  24 rows;"),
-        ("explain.json", "  stalls: 1 operation above 10 ms"),
         ("compare.json", "  regression: value 1.20x (1.19..1.21)"),
         ("kernels.json", "  longer: 1 of 1 longer by 0.31 %"),
     ] {
@@ -123,6 +122,22 @@ fn records_of_0_1_0() {
         &[&words[..], &["--question", "roundtrip"]].concat(),
     );
     assert!(compared.contains("1.000x (0.937..1.067)"), "{compared}");
+}
+
+/// Its words mean other things since.
+#[test]
+fn an_explanation_of_0_1_0_is_refused() {
+    let run = Run::new();
+    let output = (run.command(&["report", "--terminal", "explain.json"]))
+        .current_dir(folder("0.1.0"))
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        said.contains("of an earlier version; since stopgap.explain/2 every call is an operation"),
+        "{said}"
+    );
 }
 
 #[test]

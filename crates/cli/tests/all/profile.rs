@@ -89,7 +89,7 @@ fn profiled(run: &Run, words: &[&str]) -> Value {
     assert!(output.status.success(), "{output:?}");
     let output = run.output(&["explain", file, "--json"]);
     assert!(output.status.success(), "{output:?}");
-    let document = valid("stopgap.explain-1.json", &text(&output.stdout));
+    let document = valid("stopgap.explain-2.json", &text(&output.stdout));
     adds_up(&document["profile"]);
     document
 }
@@ -295,7 +295,7 @@ fn short_calls_are_a_stall_where_a_thread_spends_its_time_in_them() {
         fs::write(&path, calls(us)).unwrap();
         let output = run.output(&["explain", path.to_str().unwrap(), "--json"]);
         assert!(output.status.success(), "{output:?}");
-        valid("stopgap.explain-1.json", &text(&output.stdout))
+        valid("stopgap.explain-2.json", &text(&output.stdout))
     };
     let document = explained(100);
     adds_up(&document["profile"]);

@@ -104,8 +104,8 @@ fn what_is_no_record_is_refused_with_file_and_reason() {
             "not a record of 'stopgap.replay/1': missing field",
         ),
         (
-            "{\"schema\": \"stopgap.explain/1\", \"version\": 3}",
-            "not a record of 'stopgap.explain/1'",
+            "{\"schema\": \"stopgap.explain/2\", \"version\": 3}",
+            "not a record of 'stopgap.explain/2'",
         ),
         (
             "{\"schema\": \"stopgap.compare/1\"}",

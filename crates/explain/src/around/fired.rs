@@ -6,7 +6,6 @@ use stopgap_stats::watch::{Cause, Stall, Trigger, TriggerKind};
 use super::{
     Chosen, ENOUGH, Lost, any, called, ended_by, most, ms, overlapping, told, unknown, work,
 };
-use crate::call::Family;
 
 /// Returns the cause of the calls that fired, and the call that the text is about: `first` where the trace has none. `all` has the
 /// time that any thread lost within the window.
@@ -130,14 +129,8 @@ fn holder<'s>(
 
 /// Returns why the cause of the call of `trigger` is unknown.
 fn not_there(stall: &Stall, trigger: &Trigger, found: &[(&Trigger, &Slow)]) -> Cause {
-    let call = trigger.call.as_deref().unwrap_or("a call");
     if !found.is_empty() {
         return unknown("it lost no time within the trace");
-    }
-    if Family::of_call(call).is_none() {
-        return unknown(&format!(
-            "the time of {call} is not taken apart (that of memory calls, page faults, ioctl and poll is)"
-        ));
     }
     if trigger.at_ns < stall.from_ns {
         // An open call has not ended.

@@ -1,11 +1,12 @@
 //! The sums: time by chain, and the record that is made of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use stopgap_stats::explain::{Blame, Chains, CriticalPath, Idleness, Link, Waiting};
 use stopgap_trace::Text;
 
 use super::history::Piece;
+use super::idle;
 use super::path::{ActorId, Break, Doing, For, Hop, HopId, IDLE, NOBODY, PathId, Paths};
 use super::{Graph, Quick};
 
@@ -51,24 +52,26 @@ impl Totals {
         }
     }
 
-    /// A sleep of `tid` that began at `at` is over.
+    /// A sleep of `tid` that began at `at` is over. Where it has no idleness of its own, each piece has.
     pub(super) fn slept(
         &mut self,
+        paths: &Paths,
         hop: HopId,
-        idleness: Idleness,
+        idleness: Option<Idleness>,
         tid: u32,
         at: u64,
         pieces: &[Piece],
     ) {
-        self.count(
-            hop,
-            idleness,
-            tid,
-            at,
-            pieces.iter().map(|piece| piece.ns).sum(),
-        );
-        for piece in pieces {
-            self.add(piece.path, idleness, piece.ns);
+        let of = |piece: &Piece| idleness.unwrap_or_else(|| idle::of_child(paths.end(piece.path)));
+        for word in [Idleness::Stalled, Idleness::MayBeIdle, Idleness::Idle] {
+            let of_it = || pieces.iter().filter(|piece| of(piece) == word);
+            let ns: u64 = of_it().map(|piece| piece.ns).sum();
+            if ns > 0 || (pieces.is_empty() && idleness == Some(word)) {
+                self.count(hop, word, tid, at, ns);
+            }
+            for piece in of_it() {
+                self.add(piece.path, word, piece.ns);
+            }
         }
     }
 
@@ -181,31 +184,41 @@ impl Graph {
         }
     }
 
-    /// All events were given: returns the waits by cause, and the blame.
+    /// All events were given: returns the waits by cause, and the blame; of the threads `of`, or where that is empty, of all.
     #[must_use]
-    pub fn finish(mut self) -> Chains {
+    pub fn finish(mut self, of: &HashSet<u32>) -> Chains {
         let tids: Vec<u32> = self.threads.keys().copied().collect();
         for tid in tids {
             self.commit(tid);
         }
         Chains {
-            waiting: self.waiting(),
-            blame: self.blame(),
+            waiting: self.waiting(of),
+            blame: self.blame(of),
             critical_path: None,
         }
     }
 
     /// Returns every chain that some wait had, with its time by idleness.
-    fn each(&self) -> impl Iterator<Item = (Vec<Hop>, [u64; 3])> {
+    fn each(&self, of: &HashSet<u32>) -> impl Iterator<Item = (Vec<Hop>, [u64; 3])> {
         let sums = self.totals.by_path.iter().zip(0..);
         sums.filter(|(sums, _)| sums.iter().any(|&ns| ns > 0))
+            .filter(|&(_, path)| self.is_one(self.paths.first(path), of))
             .map(|(&sums, path)| (self.paths.hops_of(path).collect(), sums))
     }
 
-    fn waiting(&self) -> Vec<Waiting> {
+    /// Whether the waiting thread is one of those, or there are none.
+    fn is_one(&self, waiting: Hop, of: &HashSet<u32>) -> bool {
+        let tid = self.paths.actor_at(waiting.actor).tid;
+        of.is_empty() || tid.is_none_or(|tid| of.contains(&tid))
+    }
+
+    fn waiting(&self, of: &HashSet<u32>) -> Vec<Waiting> {
         let mut groups: HashMap<(Label, Idleness), (Tree, Group, Vec<u32>)> = HashMap::new();
         for (&(hop, idleness), group) in &self.totals.groups {
             let hop = self.paths.hop_at(hop);
+            if !self.is_one(hop, of) {
+                continue;
+            }
             let (label, tid) = self.root(hop);
             let (_, sum, tids) = groups.entry((label, idleness)).or_default();
             sum.waits += group.waits;
@@ -214,7 +227,7 @@ impl Graph {
             }
             tids.extend(tid);
         }
-        for (hops, sums) in self.each() {
+        for (hops, sums) in self.each(of) {
             let (label, tid) = self.root(hops[0]);
             for idleness in [Idleness::Stalled, Idleness::MayBeIdle, Idleness::Idle] {
                 let ns = sums[idleness as usize];
@@ -262,9 +275,9 @@ impl Graph {
         waiting
     }
 
-    fn blame(&self) -> Vec<Blame> {
+    fn blame(&self, of: &HashSet<u32>) -> Vec<Blame> {
         let mut blamed: HashMap<Label, Tree> = HashMap::new();
-        for (hops, sums) in self.each() {
+        for (hops, sums) in self.each(of) {
             let ns = sums[Idleness::Stalled as usize];
             if ns == 0 {
                 continue;
@@ -316,7 +329,7 @@ impl Graph {
     fn root(&self, hop: Hop) -> (Label, Option<u32>) {
         let (mut label, _) = self.label(hop, &[]);
         if let Doing::Queued { .. } = hop.doing {
-            "for a CPU".clone_into(&mut label.text);
+            "waited for a CPU".clone_into(&mut label.text);
         }
         if label.task.is_none() {
             label.task = self.comm(hop.actor);
@@ -350,6 +363,10 @@ impl Graph {
         let (cause, text) = match hop.doing {
             Doing::Waits { what, call } => {
                 named = self.paths.name_at(call).cloned();
+                // A signal stops a thread wherever it is.
+                if what == For::Continue {
+                    named = None;
+                }
                 self.waits(what, named.as_ref(), &who, before.is_empty())
             }
             Doing::Runs { function } => {
@@ -398,6 +415,11 @@ impl Graph {
                 _ => ("timeout", format!("until its timeout; {who} got it last")),
             },
             Doing::Network => ("network", "the network".to_owned()),
+            Doing::DelayedAck => (
+                "delayed-ack",
+                "TCP held its acknowledgement back for 40 ms (Nagle's algorithm waits for it)"
+                    .to_owned(),
+            ),
             Doing::Interrupt => ("interrupt", "a device or a timer".to_owned()),
             Doing::Device => ("device", "the device".to_owned()),
             Doing::Stopped => match hop.actor {
@@ -443,6 +465,10 @@ impl Graph {
                 let kind = self.paths.name_at(kind).map_or("lock", |kind| &**kind);
                 let kind = match kind {
                     "futex" => "lock",
+                    // Flags of a contention event (include/trace/events/lock.h).
+                    "READ" => "kernel's rwsem, to read,",
+                    "WRITE" => "kernel's rwsem, to write,",
+                    "MUTEX" => "kernel's mutex",
                     kind => kind,
                 };
                 let address = match address {
@@ -458,6 +484,13 @@ impl Graph {
             ),
             For::Events => ("events", format!("was{call_text}")),
             For::Data => ("data", format!("was{call_text}")),
+            For::Answer if call.is_none() => {
+                ("answer", "waited for a file system's program".to_owned())
+            }
+            For::Answer => (
+                "answer",
+                format!("was{call_text}, for a file system's program"),
+            ),
             For::Io if call.is_none() => ("io", "waited for a disk".to_owned()),
             For::Io => ("io", format!("was{call_text}")),
             For::Child => ("child", format!("waited for a child{call_text}")),
@@ -470,7 +503,7 @@ impl Graph {
             }
             For::Memory { how } => {
                 let how = self.paths.name_at(how).map_or("reclaim", |how| &**how);
-                ("memory", format!("waited for memory ({how})"))
+                ("memory", format!("was in {how}"))
             }
             For::Work => ("work", "had no work".to_owned()),
             For::Something if call.is_none() => ("something", "slept".to_owned()),
@@ -514,7 +547,7 @@ fn culprit(hops: &[Hop]) -> Option<ActorId> {
         | Doing::Quota => Some(last.actor),
         Doing::Queued { behind } => Some(behind).filter(|&behind| behind != IDLE),
         Doing::Timer => hops.iter().rev().nth(1).map(|sleeper| sleeper.actor),
-        Doing::Network | Doing::Device => Some(NOBODY),
+        Doing::Network | Doing::DelayedAck | Doing::Device => Some(NOBODY),
         Doing::Waits { .. }
         | Doing::Timeout
         | Doing::Interrupt

@@ -34,6 +34,13 @@ impl Line {
         }
     }
 
+    /// Gives pieces of one chain another.
+    pub(super) fn renames(&mut self, from: PathId, to: PathId) {
+        for piece in self.0.iter_mut().filter(|piece| piece.path == from) {
+            piece.path = to;
+        }
+    }
+
     /// Keeps at most `most` pieces; returns whether their order is lost by that.
     pub(super) fn shorten(&mut self, most: usize) -> bool {
         if self.0.len() <= most {

@@ -46,6 +46,8 @@ pub(super) enum For {
     Events,
     /// Bytes, room for bytes, a connection.
     Data,
+    /// A program that a file system asked: FUSE's, a server of NFS or SMB.
+    Answer,
     /// A disk, or a page that is read or written.
     Io,
     /// A child's end.
@@ -83,6 +85,8 @@ pub(super) enum Doing {
     Timeout,
     /// Packets of another machine, or of a thread that the trace does not tell.
     Network,
+    /// An acknowledgement that TCP held back, for which a sender on this machine waited.
+    DelayedAck,
     /// An interrupt ended the sleep: a device, or a timer.
     Interrupt,
     /// A device signalled a fence.
@@ -268,6 +272,14 @@ impl Paths {
                 self.chain(hop, behind)
             };
         }
+        // Who woke it is what a worker without work waited for: what lies behind is why it came late.
+        if let Doing::Waits {
+            what: For::Work, ..
+        } = first.doing
+            && let Some(behind) = self.behind(tail)
+        {
+            return self.chain(hop, behind);
+        }
         if let Some(sure) = self.closes(here, tail) {
             let cycle = self.leaf(first.actor, Doing::Cycle { sure });
             return self.node(hop, cycle, 2);
@@ -350,6 +362,11 @@ impl Paths {
     /// Returns what lies behind the first hop.
     pub(super) fn behind(&self, path: PathId) -> Option<PathId> {
         Some(self.nodes[path as usize].tail).filter(|&tail| tail != END)
+    }
+
+    /// Returns what the last hop of a chain did.
+    pub(super) fn end(&self, path: PathId) -> Doing {
+        self.hop_at(self.last(path)).doing
     }
 
     fn last(&self, path: PathId) -> HopId {

@@ -6,6 +6,7 @@ use stopgap_events::wait::{Call, Context, State, Wait, Waker, Within};
 use stopgap_trace::{Activity, Span, Text};
 
 use super::path::{For, Paths};
+use crate::call::{Role, role, waits_for_several};
 use crate::stack;
 use crate::why::Why;
 
@@ -26,6 +27,8 @@ pub(super) enum Ended {
     /// A timer, before what the thread waited for.
     Timeout,
     Network,
+    /// An acknowledgement that TCP held back.
+    DelayedAck,
     Device,
     Interrupt,
     /// An interrupt or this thread.
@@ -105,24 +108,116 @@ fn is_mutex(call: &Call) -> bool {
         || (matches!(command, Some(0 | 9)) && call.arguments[2] == Some(2))
 }
 
+/// Whether a thread that waits in such a call waits for room for what it writes.
+pub(super) fn waits_for_room(call: &Call) -> bool {
+    call.name
+        .as_deref()
+        .is_some_and(|name| role(name) == Role::Sends)
+}
+
+/// Whether a thread that waits in such a call asks for a connection.
+pub(super) fn connects(call: &Call) -> bool {
+    call.name.as_deref() == Some("connect")
+}
+
+/// Whether a thread is over after such a call.
+pub(super) fn ends_thread(call: &Call) -> bool {
+    matches!(call.name.as_deref(), Some("exit" | "exit_group"))
+}
+
+/// Whether such a call waits for several descriptors.
+pub(super) fn of_several(call: &Call) -> bool {
+    (call.name.as_deref()).is_some_and(|name| waits_for_several(name, call.arguments[1]))
+}
+
+/// What a sleeping thread waits for, as a kernel function on its stack says (Linux 6.1 to 6.18), whatever the call.
+const BY_FUNCTION: [(By, &str); 7] = [
+    // fs/timerfd.c
+    (
+        By::Time,
+        "timerfd_read timerfd_read_iter hrtimer_nanosleep drm_wait_vblank_ioctl drm_crtc_queue_sequence_ioctl",
+    ),
+    // Nothing is asked for: fs/notify, fs/signalfd.c, drivers/tty, drivers/input, fs/eventpoll.c, a guest without work
+    // (virt/kvm).
+    (
+        By::Events,
+        "inotify_read fanotify_read signalfd_dequeue signalfd_read signalfd_read_iter n_tty_read evdev_read mousedev_read ep_poll \
+         do_sys_poll do_select inet_csk_accept unix_accept \
+         vsock_accept kvm_vcpu_block kvm_vcpu_halt binder_wait_for_work",
+    ),
+    // Another program answers: fs/fuse/dev.c, net/sunrpc/sched.c, fs/smb/client.
+    (
+        By::Answer,
+        "request_wait_answer fuse_wait_answer __fuse_request_send fuse_simple_request rpc_wait_bit_killable __rpc_execute \
+         wait_for_response cifs_send_recv p9_client_rpc",
+    ),
+    // kernel/exit.c, kernel/fork.c
+    (By::Child, "do_wait kernel_wait4 wait_for_vfork_done"),
+    // fs/locks.c
+    (
+        By::FileLock,
+        "flock_lock_inode_wait posix_lock_inode_wait locks_lock_inode_wait fcntl_setlk",
+    ),
+    // kernel/signal.c, kernel/cgroup/freezer.c, kernel/freezer.c
+    (
+        By::Stop,
+        "do_signal_stop do_jobctl_trap ptrace_stop do_freezer_trap __refrigerator",
+    ),
+    // fs/jbd2, fs/xfs, fs/btrfs, fs/fs-writeback.c: the journal, writeback.
+    (
+        By::Io,
+        "jbd2_log_wait_commit jbd2_complete_transaction xlog_wait_on_iclog xfs_log_force btrfs_wait_ordered_range \
+         wb_wait_for_completion wait_sb_inodes filemap_fdatawait_range",
+    ),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Time,
+    Events,
+    Answer,
+    Child,
+    FileLock,
+    Stop,
+    Io,
+}
+
+/// Returns what the innermost function that tells says.
+fn by_function(stack: &str) -> Option<By> {
+    let of = |function: &str| {
+        let row = |(_, functions): &&(By, &str)| functions.split(' ').any(|one| one == function);
+        BY_FUNCTION.iter().find(row).map(|(by, _)| *by)
+    };
+    stack::frames(stack)
+        .rev()
+        .filter_map(stack::kernel_function)
+        .find_map(of)
+}
+
+/// What a stack says: the cause that a function of its own has, and what is waited for.
+type Told = (Option<Why>, Option<By>);
+
 #[derive(Debug, Default)]
 pub(super) struct Sleeps {
-    stacks: HashMap<Text, Option<Why>>,
+    stacks: HashMap<Text, Told>,
     /// Whether the source tells softirqs and hard interrupts apart.
     softirqs: bool,
 }
 
 impl Sleeps {
-    fn why(&mut self, wait: &Wait) -> Option<Why> {
-        let frames = &wait.stack.as_ref()?.frames;
+    fn told(&mut self, wait: &Wait) -> Told {
+        let Some(stack) = &wait.stack else {
+            return (None, None);
+        };
+        let frames = &stack.frames;
         if let Some(known) = self.stacks.get(frames) {
             return known.clone();
         }
-        let why = stack::why(frames);
+        let told = (stack::why(frames), by_function(frames));
         if self.stacks.len() < MOST_STACKS {
-            self.stacks.insert(Text::clone(frames), why.clone());
+            self.stacks.insert(Text::clone(frames), told.clone());
         }
-        why
+        told
     }
 
     /// Returns what the thread waited for.
@@ -134,7 +229,8 @@ impl Sleeps {
             kind: paths.name(&kind.into()),
             address,
         };
-        match self.why(wait) {
+        let (why, by) = self.told(wait);
+        match why {
             Some(Why::MmapLock) => return lock("mmap_lock", 0, paths),
             Some(Why::Lock) => return lock("kernel lock", 0, paths),
             Some(Why::Fence) => return For::Fence { driver: 0 },
@@ -147,6 +243,16 @@ impl Sleeps {
                 };
             }
             _ => {}
+        }
+        match by {
+            Some(By::Time) => return For::Time,
+            Some(By::Events) => return For::Events,
+            Some(By::Answer) => return For::Answer,
+            Some(By::Child) => return For::Child,
+            Some(By::FileLock) => return lock("file lock", 0, paths),
+            Some(By::Stop) => return For::Continue,
+            Some(By::Io) => return For::Io,
+            None => {}
         }
         let Some(call) = &wait.call else {
             return match (wait.within, wait.for_io) {
@@ -169,6 +275,8 @@ impl Sleeps {
             Family::Sync => For::Io,
             Family::Socket => For::Data,
             _ if wait.for_io == Some(true) => For::Io,
+            // Only a signal's absence ends it: not for bytes, which may never come.
+            Family::Data if wait.state == Some(State::Blocked) => For::Something,
             Family::Data => For::Data,
             Family::Other => For::Something,
         }
@@ -219,7 +327,10 @@ impl Sleeps {
             return Ended::Nobody;
         }
         self.softirqs |= waker.context == Some(Context::Softirq);
-        let family = wait.call.as_ref().map_or(Family::Other, family);
+        let family = match what {
+            For::Time => Family::Time,
+            _ => wait.call.as_ref().map_or(Family::Other, family),
+        };
         let by = waker.task.tid;
         match waker.context {
             Some(Context::Task) if by != 0 => Ended::By(by),

@@ -14,11 +14,6 @@ use machine::{End, Machine, Op};
 
 const MS: u64 = 1_000_000;
 
-/// All sleeps are stalls.
-fn all(_: &Asleep<'_>) -> Idleness {
-    Idleness::Stalled
-}
-
 /// Returns the ends of the chains of the last wait of `tid`. What is broken has the reason instead.
 fn ends(graph: &Graph, tid: u32) -> (BTreeMap<End, u64>, BTreeMap<String, u64>) {
     let thread = &graph.threads[&tid];
@@ -117,8 +112,15 @@ fn by_chance(seed: u64) -> Machine {
     machine
 }
 
+/// A graph of threads that began in the recording: who asks whom is known.
 fn graph_of(rows: &[Event]) -> Graph {
-    let mut graph = Graph::new(all);
+    let mut graph = Graph::new();
+    for tid in rows.iter().filter_map(|row| row.tid) {
+        let comm = "".into();
+        let mut thread = Thread::new(&mut graph.paths, tid, &comm, 0);
+        thread.born = true;
+        graph.threads.entry(tid).or_insert(thread);
+    }
     for row in rows {
         graph.event(row);
     }
@@ -135,7 +137,7 @@ fn chains_end_where_the_machine_says() {
             .iter()
             .map(|one| (one.row, &one.ends))
             .collect();
-        let mut graph = Graph::new(all);
+        let mut graph = Graph::new();
         for (index, row) in machine.rows.iter().enumerate() {
             graph.event(row);
             let (Some(truth), Kind::Wait(wait)) = (truth.get(&index), &row.kind) else {
@@ -177,7 +179,7 @@ fn chains(record: &Chains, task: &str, cause: &str) -> Vec<(String, u64)> {
 }
 
 fn record_of(machine: &Machine) -> Chains {
-    graph_of(&machine.rows).finish()
+    graph_of(&machine.rows).finish(&HashSet::new())
 }
 
 fn first_of(record: &Chains, task: &str, cause: &str) -> (String, f64) {
@@ -347,7 +349,7 @@ fn hogs_and_a_slow_child() {
     let (text, share) = first_of(&record_of(&machine), "victim", "run-queue");
     assert_eq!(
         (&*text, share > 0.99),
-        ("for a CPU > waited for a CPU, behind hog", true)
+        ("waited for a CPU > waited for a CPU, behind hog", true)
     );
 
     let mut machine = Machine::new(2, 0);
@@ -434,7 +436,7 @@ fn a_deadlock_is_a_cycle() {
         if !sure {
             rows.remove(1);
         }
-        let record = graph_of(&rows).finish();
+        let record = graph_of(&rows).finish(&HashSet::new());
         let (text, share) = first_of(&record, "t2", "lock");
         let expected = match sure {
             true => "waited for the lock at 0x10 > deadlock: t1 waited for it, until a timeout",
@@ -460,7 +462,7 @@ fn lost_rows_name_no_stranger() {
             .collect();
         let mut random = Random::new(seed ^ 0x1057);
         let one_in = 3 + random.below(20);
-        let mut graph = Graph::new(all);
+        let mut graph = Graph::new();
         for (index, row) in machine.rows.iter().enumerate() {
             if random.below(one_in) == 0 {
                 continue;
@@ -526,9 +528,9 @@ fn idle_workers_are_no_stall() {
         ("futex", [0x10, 128, 2]),
         woken_by(3, Some("futex")),
     ));
-    let mut graph = Graph::new(by_call);
+    let mut graph = Graph::new();
     rows.iter().for_each(|row| graph.event(row));
-    let record = graph.finish();
+    let record = graph.finish(&HashSet::new());
     let stalled =
         |waiting: &&Waiting| waiting.idleness == Idleness::Stalled && waiting.cause != "run-queue";
     let stalled: Vec<_> = record.waiting.iter().filter(stalled).collect();
@@ -556,7 +558,7 @@ fn speed_and_memory_with_many_threads() {
     let (futex, read) = (call("futex"), call("read"));
     let mut random = Random::new(1);
     let mut left: Vec<u64> = vec![0; threads];
-    let mut graph = Graph::new(all);
+    let mut graph = Graph::new();
     let mut took = std::time::Duration::ZERO;
     let mut batch = Vec::with_capacity(10_000);
     for index in 0..waits {
@@ -609,7 +611,7 @@ fn speed_and_memory_with_many_threads() {
     );
     assert!(graph.chains() < 300_000);
     let begin = std::time::Instant::now();
-    let record = graph.finish();
+    let record = graph.finish(&HashSet::new());
     println!(
         "finished in {:?}, {} groups",
         begin.elapsed(),

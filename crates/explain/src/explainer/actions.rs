@@ -64,15 +64,15 @@ impl Explainer {
         }
         let role = role(&name);
         let thread = self.thread(tid, None);
-        thread.operation = Family::of_call(&name).map(|family| {
-            let mut operation = Operation::new(family, Text::clone(&name), now);
-            operation.times = thread.times;
-            operation.length_bytes = match family {
-                Family::Ioctl | Family::Poll | Family::Brk | Family::Fault => None,
-                _ => arguments[1],
-            };
-            operation
-        });
+        let family = Family::of_call(&name);
+        let mut operation = Operation::new(family, Text::clone(&name), now);
+        operation.times = thread.times;
+        operation.length_bytes = match family {
+            Family::Brk | Family::Fault => None,
+            family if family.is_memory() => arguments[1],
+            _ => None,
+        };
+        thread.operation = Some(operation);
         thread.slept_in_call = false;
         thread.multiplexes |= waits_for_several(&name, arguments[1]);
         let first = arguments[0];

@@ -62,6 +62,7 @@ impl Explainer {
         if wait.ran.is_none() {
             let open = Open {
                 wait: Box::new(wait.clone()),
+                sleep: self.graph.last_sleep(tid),
                 seen: now,
             };
             self.thread(tid, None).open = Some(open);
@@ -69,7 +70,18 @@ impl Explainer {
         }
         let woken = wait.woken.map(|woken| woken.0.clamp(left, now));
         let off = states(wait);
-        self.off(tid, wait, (left, woken.unwrap_or(now), now), off, off);
+        let sleep = match self.threads[&tid].operation {
+            Some(_) => self.graph.last_sleep(tid),
+            None => Vec::new(),
+        };
+        self.off(
+            tid,
+            wait,
+            &sleep,
+            (left, woken.unwrap_or(now), now),
+            off,
+            off,
+        );
         let thread = self.thread(tid, None);
         thread.notes_cpu(event.cpu);
         thread.ran = now;
@@ -79,11 +91,12 @@ impl Explainer {
         self.wakes(tid, wait);
     }
 
-    /// Books a stay of `tid` off its CPU on its states. In its operation it counts as `inferred`.
+    /// Books a stay of `tid` off its CPU on its states. In its operation it counts as `inferred`, and its sleep as `sleep`.
     fn off(
         &mut self,
         tid: u32,
         wait: &Wait,
+        sleep: &[(Why, u64)],
         (left, woken, ran): (u64, u64, u64),
         states: (State, State),
         inferred: (State, State),
@@ -111,9 +124,7 @@ impl Explainer {
         if asleep || operation.by_waits.is_some() {
             operation.lasts(ran);
         }
-        // Asleep, to be woken by a signal too, in a call that is made to wait.
-        let is_event = operation.family == Family::Poll && !deep;
-        operation.stays(Stay {
+        let stay = |left, woken, ran, otherwise| Stay {
             left,
             woken,
             ran,
@@ -121,9 +132,19 @@ impl Explainer {
             stack: stack.and_then(stack::why),
             deep,
             for_io: wait.for_io == Some(true),
-            otherwise: if is_event { Why::Event } else { Why::Unknown },
-            waker,
-        });
+            otherwise,
+            throttled: wait.throttled == Some(true),
+            waker: waker.clone(),
+        };
+        // A child may be waited for in vain at times, and at other times not.
+        let mut at = left;
+        for (why, ns) in sleep.split_last().map_or(&[][..], |(_, before)| before) {
+            let until = (at + ns).min(woken);
+            operation.stays(stay(at, until, until, why.clone()));
+            at = until;
+        }
+        let otherwise = sleep.last().map_or(Why::Unknown, |(why, _)| why.clone());
+        operation.stays(stay(at, woken, ran, otherwise));
     }
 
     /// `tid` left its CPU at `left`.
@@ -179,15 +200,24 @@ impl Explainer {
             _ => LOOKS_AGAIN_NS,
         };
         let gap = left.saturating_sub(thread.ran);
+        if wait.within == Some(Within::User) && !asleep {
+            let (ran, computes) = (thread.ran, is_computing(thread));
+            if !computes {
+                self.end_operation(tid, None, false);
+                let begin = ran.min(left);
+                let mut operation = Operation::new(Family::Computing, "computing".into(), begin);
+                operation.sure = Some(left);
+                operation.by_waits = Some(Site::default());
+                self.thread(tid, None).operation = Some(operation);
+            }
+            return None;
+        }
         let same = site.is_some() && site == thread.site && gap <= short;
         thread.slept_in_call &= same;
         if !same {
             self.end_operation(tid, None, false);
-            let family = match &name {
-                Some(name) => Family::of_call(name),
-                None => site.as_ref().map(|_| Family::Fault),
-            };
-            if let (Some(family), Some(site)) = (family, &site) {
+            if let Some(site) = &site {
+                let family = name.as_deref().map_or(Family::Fault, Family::of_call);
                 let name = name.unwrap_or_else(|| "fault".into());
                 let mut operation = Operation::new(family, name, left);
                 operation.sure = Some(left);
@@ -270,7 +300,7 @@ impl Explainer {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
-        let Some(Open { wait, seen }) = thread.open.take() else {
+        let Some(Open { wait, sleep, seen }) = thread.open.take() else {
             return;
         };
         let unseen = wait.began_before && wait.state.is_none();
@@ -285,17 +315,17 @@ impl Explainer {
             None => (State::Unknown, State::Unknown),
         };
         let moments = (left, woken.unwrap_or(seen), seen);
-        self.off(tid, &wait, moments, states, inferred);
+        self.off(tid, &wait, &sleep, moments, states, inferred);
         self.thread(tid, None).ran = seen;
     }
 
-    /// The trace ends before `wait` of `tid` does.
-    pub(super) fn open_to_the_end(&mut self, tid: u32, wait: &Wait) {
-        let now = self.now;
+    /// The trace ends before a wait of `tid` does.
+    pub(super) fn open_to_the_end(&mut self, tid: u32, open: &Open) {
+        let (now, wait) = (self.now, &*open.wait);
         let left = wait.left.0.min(now);
         let woken = wait.woken.map_or(now, |woken| woken.0.clamp(left, now));
         let off = states(wait);
-        self.off(tid, wait, (left, woken, now), off, off);
+        self.off(tid, wait, &open.sleep, (left, woken, now), off, off);
     }
 
     /// Learns which processes a recorder of the whole machine followed: it takes stacks of those alone.
@@ -365,6 +395,10 @@ impl Explainer {
             }
         }
     }
+}
+
+fn is_computing(thread: &Thread) -> bool {
+    (thread.operation.as_ref()).is_some_and(|operation| operation.family == Family::Computing)
 }
 
 /// Whether a thread sleeps in a call, though none was seen to begin: not all are recorded. Without a stack it is the

@@ -267,7 +267,7 @@ fn a_shrinker_that_sleeps_is_named_with_its_count() {
     );
     assert_eq!(
         findings.verdict.text,
-        "stalls: 23 operations above 10 ms, the longest fault of client: at least 200.0 ms, 100 % of it shrinker \
+        "stalls: 23 operations lost 4.60 s, 10 ms or more each, the longest fault of client: at least 200.0 ms, 100 % of it shrinker \
          sleepy_scan"
     );
     let explained = findings.memory.explained_by.as_ref().unwrap();
@@ -290,5 +290,8 @@ fn a_shrinker_that_sleeps_is_named_with_its_count() {
 
     // Where none is listed, they were there all the same.
     let findings = b.explain_with(options(0));
-    assert_eq!(findings.verdict.text, "stalls: 23 operations above 10 ms");
+    assert_eq!(
+        findings.verdict.text,
+        "stalls: 23 operations lost 4.60 s, 10 ms or more each"
+    );
 }

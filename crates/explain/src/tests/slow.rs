@@ -185,7 +185,7 @@ fn the_wait_of_a_poll_is_no_excess() {
         .switch(0, "R", CLIENT);
     b.exit(CLIENT, "poll", 1);
     let findings = b.explain();
-    assert_eq!(parts(&findings), [("event", 9_000), ("run-queue", 5)]);
+    assert_eq!(parts(&findings), [("idle", 9_000), ("run-queue", 5)]);
     assert_eq!(findings.slow[0].excess_ns, 5 * MS);
     assert_eq!(findings.slow[0].woken_by, None);
     assert!(

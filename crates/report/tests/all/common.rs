@@ -262,10 +262,10 @@ fn explain() -> Document {
     let part = |cause: &str, ns: u64| json!({"cause": cause, "ns": ns, "share": 0.5});
     let spread = json!({"p50": 2, "p90": 9, "mean": 3.1, "most": 12, "distribution": [[2, 80], [4, 15], [12, 5]]});
     let all = json!({
-        "schema": "stopgap.explain/1", "version": "0.1.0", "command": ["stopgap", "explain", "a.trace"],
+        "schema": "stopgap.explain/2", "version": "0.1.0", "command": ["stopgap", "explain", "a.trace"],
         "trace": {"source": "cc <main.c>", "events": 9000, "duration_ns": 3_000_000_000_u64},
         "losses": {"lost": 0, "share": 0.0, "limit": 0.01, "contradictions": 0, "disordered": 0},
-        "verdict": {"word": "stalls", "text": "stalls: 2 operations above 10 ms"},
+        "verdict": {"word": "stalls", "text": "stalls: 2 operations lost 100 ms"}, "chains": null,
         "switches": {"roundtrips": 100, "total": 310, "per_roundtrip": spread, "pairs": [], "causes": [
             {"task": "client", "cause": "blocked in poll", "count": 200, "kind": "blocked"},
             {"task": "server", "cause": "pre-empted on the way out of writev", "count": 110,

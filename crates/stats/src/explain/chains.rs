@@ -62,9 +62,10 @@ pub struct Waiting {
 /// One hop of chains: a thread and what it did meanwhile, or something outside of all threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Link {
-    /// Of a wait, what for: `time`, `lock`, `word` (a condition variable, a semaphore), `events`, `data`, `io`, `child`,
+    /// Of a wait, what for: `time`, `lock`, `word` (a condition variable, a semaphore), `events`, `data`, `answer` (of the
+    /// program behind a file system), `io`, `child`,
     /// `signal`, `continue`, `fence`, `memory`, `work`, `something`. At the end of a chain: `running`, `run-queue`,
-    /// `cpu-quota`, `disk`, `timer`, `timeout`, `network`, `interrupt`, `device`, `stopped`, `cycle`, `perhaps-cycle`,
+    /// `cpu-quota`, `disk`, `timer`, `timeout`, `network`, `delayed-ack`, `interrupt`, `device`, `stopped`, `cycle`, `perhaps-cycle`,
     /// `left-out` (hops of a long chain), `unknown` (the chain breaks), `other` (small ones).
     pub cause: String,
     /// The hop in words.

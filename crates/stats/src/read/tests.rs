@@ -405,7 +405,7 @@ fn what_is_damaged_is_said_with_its_line() {
         (b"# nothing\n", "there is no run in it"),
         (b"{\"a\": 1}", "JSON of no known tool"),
         (
-            b"{\"schema\": \"stopgap.explain/1\"}",
+            b"{\"schema\": \"stopgap.explain/2\"}",
             "expected 'stopgap.run/1'",
         ),
         (b"{\"results\": []}", "there is no command in it"),

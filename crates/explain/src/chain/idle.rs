@@ -1,0 +1,205 @@
+//! Whether a sleep is a wait for work, or a loss.
+//!
+//! Rules, the first that holds; docs/explain.md has them for users:
+//!
+//! 1. A lock, a disk, memory, a fence, a stop, the program behind a file system (FUSE, NFS): a loss.
+//! 2. A time that the thread named itself (`nanosleep`): idle, unless it asked a thread, which is busy with that, and this is
+//!    the third sleep of 20 ms or less since. A worker of the kernel without work: idle.
+//! 3. A child or a thread that it joins: as long as that one sleeps on purpose, idle; behind the network, it may be; else a loss.
+//! 4. An answer that it had asked for is a loss: it woke, by asking, the thread that woke it, or one that woke that one.
+//! 5. Room for what it writes, or a connection that it asks for: a loss.
+//! 6. Bytes, events, a signal or another thread's word that nobody was asked for: idle where a thread of this machine or a
+//!    timer ended the wait, or nothing did while the recording went on. It may be idle where the trace cannot tell: the other
+//!    end is another machine, the wake-up was not seen, both threads were there before the recording and either may be
+//!    the one that asks, or the thread that gave its word had been busy all the while (a busy thread is asked without waking it).
+//! 7. All else may be idle.
+//!
+//! Who asks: of two threads that wake each other, the one that woke the other first. Where both existed before the recording
+//! that is not known; then a thread that waits for several descriptors is the server of one that does not.
+
+use std::collections::HashMap;
+
+use stopgap_events::wait::{State, Wait};
+use stopgap_stats::explain::Idleness;
+
+use super::history::Piece;
+use super::path::{Break, Doing, For, Paths, Quick};
+use super::sleeps::{Ended, connects, waits_for_room};
+use crate::call::{Role, role};
+
+/// Pairs of threads that are remembered.
+const MOST_PAIRS: usize = 1 << 16;
+
+/// Whether a sleeping thread had asked for what ended its sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    No,
+    /// Both threads were there before the recording.
+    Perhaps,
+    Yes,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    /// Who asks; `None` where that is not known.
+    asker: Option<u32>,
+    /// When it asked for what it has not been told yet.
+    open: Option<u64>,
+}
+
+/// Who asks whom, by their threads, the lower first.
+#[derive(Debug, Default)]
+pub(super) struct Pairs(HashMap<(u32, u32), Pair, Quick>);
+
+/// One of two threads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct One {
+    pub(super) tid: u32,
+    /// Whether it began in the recording.
+    pub(super) born: bool,
+    /// Whether it waits for several descriptors.
+    pub(super) several: bool,
+}
+
+impl Pairs {
+    /// `waker` has woken `sleeper` at `at`, which waited for bytes, events, a signal or a word.
+    pub(super) fn wakes(&mut self, waker: One, sleeper: One, at: u64) -> Asked {
+        let key = (waker.tid.min(sleeper.tid), waker.tid.max(sleeper.tid));
+        if self.0.len() >= MOST_PAIRS {
+            self.0.clear();
+        }
+        let new = !self.0.contains_key(&key);
+        let pair = self.0.entry(key).or_insert_with(|| Pair {
+            asker: if waker.born || sleeper.born {
+                Some(waker.tid)
+            } else {
+                match (waker.several, sleeper.several) {
+                    (false, true) => Some(waker.tid),
+                    (true, false) => Some(sleeper.tid),
+                    _ => None,
+                }
+            },
+            open: None,
+        });
+        match pair.asker {
+            Some(asker) if asker == waker.tid => {
+                pair.open = Some(at);
+                Asked::No
+            }
+            Some(_) if pair.open.take().is_some() => Asked::Yes,
+            Some(_) if new => Asked::Perhaps,
+            Some(_) => Asked::No,
+            None => Asked::Perhaps,
+        }
+    }
+
+    /// Whether `asker` asked `of` at `at`, and has not been told.
+    pub(super) fn waits_since(&self, asker: u32, of: u32, at: u64) -> bool {
+        let pair = self.0.get(&(asker.min(of), asker.max(of)));
+        pair.is_some_and(|pair| pair.asker == Some(asker) && pair.open == Some(at))
+    }
+}
+
+/// What is known of a sleep when it is judged.
+pub(super) struct Asleep<'a> {
+    /// Whether it looks now and then whether an answer is there that it has asked for.
+    pub(super) polls: bool,
+    pub(super) wait: &'a Wait,
+    pub(super) what: For,
+    pub(super) ended: Ended,
+    pub(super) asked: Asked,
+    /// Whether it waits for several descriptors at once.
+    pub(super) several: bool,
+    /// What was behind it.
+    pub(super) behind: &'a [Piece],
+}
+
+/// Judges a sleep: one for all of it, or `None` where each part of it is judged by [`of_child`].
+pub(super) fn judge(asleep: &Asleep<'_>, paths: &Paths) -> Option<Idleness> {
+    use Idleness::{Idle, MayBeIdle, Stalled};
+    let not_over = asleep.wait.woken.is_none() && asleep.wait.ran.is_none();
+    Some(match asleep.what {
+        For::Lock { .. }
+        | For::Io
+        | For::Memory { .. }
+        | For::Fence { .. }
+        | For::Continue
+        | For::Answer => Stalled,
+        For::Time if asleep.polls => Stalled,
+        For::Time | For::Work => Idle,
+        For::Child => return None,
+        _ if asleep.asked == Asked::Yes => Stalled,
+        _ if asleep.wait.call.as_ref().is_some_and(waits_for_room) => Stalled,
+        _ if asleep.wait.call.as_ref().is_some_and(connects) => Stalled,
+        // Uninterruptible, and nobody says why: not for work.
+        For::Something if asleep.wait.state == Some(State::Blocked) => Stalled,
+        // A driver's own wait, of which nothing tells: only another thread's word may be work.
+        For::Something => match asleep.ended {
+            Ended::By(_) => MayBeIdle,
+            _ => Stalled,
+        },
+        _ if asleep.asked == Asked::Perhaps => MayBeIdle,
+        For::Signal => Idle,
+        // The kernel says that nothing else can be meant: a terminal, inotify, a new connection.
+        For::Events if !is_poll(asleep.wait) => Idle,
+        For::Events | For::Data | For::Word { .. } => match asleep.ended {
+            Ended::By(_) => match asleep.what {
+                For::Word { .. } if is_busy(asleep.behind, paths) => MayBeIdle,
+                _ => Idle,
+            },
+            Ended::Timer | Ended::Timeout => Idle,
+            Ended::Nobody if not_over => Idle,
+            Ended::Interrupt if asleep.what == For::Events => Idle,
+            Ended::Network if asleep.what == For::Events && asleep.several => Idle,
+            Ended::Disk | Ended::Device => Stalled,
+            Ended::DelayedAck => Stalled,
+            Ended::Network | Ended::Interrupt | Ended::Uncertain | Ended::Nobody => MayBeIdle,
+        },
+    })
+}
+
+fn is_poll(wait: &Wait) -> bool {
+    let name = wait.call.as_ref().and_then(|call| call.name.as_deref());
+    name.is_none_or(|name| role(name) == Role::Waits)
+}
+
+/// Judges a part of a wait for a child, by what is at its end.
+pub(super) fn of_child(end: Doing) -> Idleness {
+    match end {
+        Doing::Timer | Doing::Timeout => Idleness::Idle,
+        Doing::Network
+        | Doing::Interrupt
+        | Doing::Broken(
+            Break::Unheard | Break::Uncertain | Break::NoWaking | Break::Before | Break::NotOver,
+        ) => Idleness::MayBeIdle,
+        _ => Idleness::Stalled,
+    }
+}
+
+/// Judges what began before the recording, by its call alone.
+pub(super) fn of_before(what: For) -> Idleness {
+    match what {
+        For::Lock { .. }
+        | For::Io
+        | For::Memory { .. }
+        | For::Fence { .. }
+        | For::Continue
+        | For::Answer => Idleness::Stalled,
+        For::Time | For::Work | For::Events | For::Signal => Idleness::Idle,
+        _ => Idleness::MayBeIdle,
+    }
+}
+
+/// Whether most of the time went by in work, and not in a sleep on purpose or in a wait for somebody elsewhere.
+fn is_busy(behind: &[Piece], paths: &Paths) -> bool {
+    let (mut busy, mut all) = (0_u64, 0_u64);
+    for piece in behind {
+        all += piece.ns;
+        let works = matches!(
+            paths.end(piece.path),
+            Doing::Runs { .. } | Doing::Queued { .. } | Doing::Disk { .. } | Doing::Quota
+        );
+        busy += if works { piece.ns } else { 0 };
+    }
+    busy * 2 > all
+}

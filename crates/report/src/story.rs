@@ -1,0 +1,129 @@
+//! Why threads waited, in plain words: who lost how much, and the chain of who or what was behind it.
+
+use std::cmp::Reverse;
+
+use stopgap_events::units::Nanos;
+use stopgap_stats::explain::{Findings, Idleness, Link, Waiting};
+
+use crate::table::Screen;
+use crate::text::thousands;
+
+/// Threads' names that are told.
+const TASKS: usize = 4;
+/// Causes of one name.
+const CAUSES: usize = 4;
+/// Links behind one, and how deep.
+const LINKS: usize = 4;
+const DEPTH: usize = 6;
+/// Less than this share of what a thread lost is not told.
+const SMALL: f64 = 0.05;
+/// Less than this in all, or in its longest wait, is no loss that anybody notices.
+const LEAST_NS: u64 = 100_000_000;
+const LEAST_LONGEST_NS: u64 = 10_000_000;
+
+/// Says who lost time, and why.
+pub(crate) fn say(findings: &Findings, screen: &mut Screen) {
+    let Some(chains) = &findings.chains else {
+        return;
+    };
+    let mut tasks: Vec<(&str, Vec<&Waiting>, u64)> = Vec::new();
+    for waiting in chains
+        .waiting
+        .iter()
+        .filter(|w| w.idleness == Idleness::Stalled)
+    {
+        match tasks.iter_mut().find(|(task, ..)| *task == waiting.task) {
+            Some((_, own, lost)) => {
+                own.push(waiting);
+                *lost += waiting.total_ns;
+            }
+            None => tasks.push((&waiting.task, vec![waiting], waiting.total_ns)),
+        }
+    }
+    tasks.retain(|(_, own, lost)| {
+        *lost >= LEAST_NS
+            || own
+                .iter()
+                .any(|waiting| waiting.longest_ns >= LEAST_LONGEST_NS)
+    });
+    tasks.sort_by_key(|(_, _, lost)| Reverse(*lost));
+    for (task, own, lost) in tasks.iter().take(TASKS) {
+        let waits: u64 = own.iter().map(|waiting| waiting.waits).sum();
+        let Some(longest) = own.iter().max_by_key(|waiting| waiting.longest_ns) else {
+            continue;
+        };
+        screen.say_by(
+            4,
+            format!(
+                "  {task} lost {} in {} waits, the longest {} at {} ({})",
+                Nanos(*lost),
+                thousands(waits),
+                Nanos(longest.longest_ns),
+                Nanos(longest.longest_at_ns),
+                longest.text,
+            ),
+        );
+        for waiting in own.iter().take(CAUSES) {
+            let share = waiting.total_ns as f64 / *lost as f64;
+            if share >= SMALL {
+                line(share, &waiting.text, 0, screen);
+                links(&waiting.links, share, 1, screen);
+            }
+        }
+    }
+    if tasks.len() > TASKS {
+        screen.say(format!(
+            "  and {} more names that lost time",
+            tasks.len() - TASKS
+        ));
+    }
+    unclear(&chains.waiting, screen);
+}
+
+fn line(share: f64, text: &str, depth: usize, screen: &mut Screen) {
+    let indent = 4 + 2 * depth;
+    screen.say_by(
+        indent + 8,
+        format!(
+            "{:indent$}{:>4} %  {text}",
+            "",
+            format!("{:.0}", share * 100.0)
+        ),
+    );
+}
+
+/// Says the links behind a wait, which is `whole` of what its thread lost.
+fn links(behind: &[Link], whole: f64, depth: usize, screen: &mut Screen) {
+    if depth > DEPTH {
+        return;
+    }
+    for link in behind.iter().take(LINKS) {
+        // Shares of a link are of its own wait.
+        let share = link.share * whole;
+        if share >= SMALL {
+            line(share, &link.text, depth, screen);
+            links(&link.links, whole, depth + 1, screen);
+        }
+    }
+}
+
+/// Says the waits of which the trace does not tell whether they were for work.
+fn unclear(waiting: &[Waiting], screen: &mut Screen) {
+    let unclear = waiting.iter().filter(|waiting| {
+        waiting.idleness == Idleness::MayBeIdle && waiting.longest_ns >= LEAST_LONGEST_NS
+    });
+    for waiting in unclear.take(CAUSES) {
+        let behind = waiting.links.first();
+        let behind = behind.map_or_else(String::new, |link| format!("; behind it: {}", link.text));
+        screen.say_by(
+            4,
+            format!(
+                "  waiting, may be idle: {} {}: {} in {} waits{behind}",
+                waiting.task,
+                waiting.text,
+                Nanos(waiting.total_ns),
+                thousands(waiting.waits),
+            ),
+        );
+    }
+}
