@@ -20,8 +20,9 @@ use super::values::{few, label, pid, process_name, size, time};
                         command 0, 1 an error, 3 unsupported here."
 )]
 pub(crate) struct Record {
-    /// Record this process, its children, all their threads and what they start, until it ends; repeatable.
-    #[arg(short, long, value_name = "PID", value_parser = pid, conflicts_with = "command")]
+    /// Record this process, its children, all their threads and what they start, until it ends; several as 17,42 or by
+    /// repeating it.
+    #[arg(short, long, value_name = "PID", value_parser = pid, value_delimiter = ',', conflicts_with = "command")]
     pub(crate) pid: Vec<u32>,
     /// Record the processes of this name (as ps -o comm prints it) and what they start, those that come later too;
     /// repeatable.

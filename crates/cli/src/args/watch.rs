@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_tracer::waits::syscall_names;
 
-use super::values::{pid, size, time};
+use super::values::{pid, process_name, size, time};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -21,7 +21,7 @@ pub(crate) struct Watch {
     pub(crate) pid: Option<u32>,
     /// Stalls of threads and processes of this name fire (at most 15 bytes, as ps -o comm prints it); repeat
     /// it for more names.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = process_name)]
     pub(crate) comm: Vec<String>,
     /// Pressure that fires, as 150ms/1s: tasks waited for memory for 150 ms within a second. With the
     /// resource before it for one alone, as memory=150ms/1s,io=700ms/1s; off: none. Windows of 500ms to

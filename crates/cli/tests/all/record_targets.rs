@@ -119,9 +119,10 @@ fn several_processes_are_recorded_until_the_last_ends() {
     for source in sources() {
         let other = Program::start(&run, "other", SLEEPS);
         let line = format!(
-            "record {source} -p {} -p {} -d 500ms -o t.parquet",
+            "record {source} -p {} -p {},{} -d 500ms -o t.parquet",
             other.pid(),
-            stays.pid()
+            stays.pid(),
+            other.pid()
         );
         let summary = run.stopgap(line).quiet();
         has(&summary, &["its time was over"]);
