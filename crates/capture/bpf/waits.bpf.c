@@ -262,6 +262,8 @@ struct block {
 	u32 tid;
 	u64 inserted, issued, completed, sector;
 	u32 bytes, device, flags, status;
+	u32 tgid, pad2;
+	char comm[16]; // of the thread
 };
 struct signal {
 	u8 kind, number;
@@ -271,6 +273,8 @@ struct signal {
 	u32 target, target_tgid;
 	s32 result;
 	u32 group;
+	u32 tgid, pad;
+	char comm[16]; // of the sender
 };
 
 struct enter {
@@ -362,6 +366,8 @@ MAP(kernel_sites, LRU_HASH) number(max_entries, 16384); of_type(key, struct kern
 struct in_flight {
 	u64 inserted, issued, sector;
 	u32 tid, device, bytes, flags;
+	u32 tgid, pad;
+	char comm[16];
 };
 MAP(requests, HASH) number(max_entries, 16384); of_type(key, u64); of_type(value, struct in_flight); } requests SEC(".maps");
 
@@ -1168,7 +1174,13 @@ SEC("tp_btf/folio_wait_writeback") int on_folio_wait_writeback(u64 *ctx)
 	return 0;
 }
 
-// Block requests, from insertion to completion, by the thread that issued them.
+// Block requests, from insertion to completion, by the thread that issued them. Of kernel threads always: they issue what followed
+// threads asked for, such as the flush of an fsync.
+
+INLINE bool asks_for_followed(struct task_struct *task)
+{
+	return whole_machine || task->flags & KERNEL_THREAD || thread_of(task);
+}
 
 INLINE void block_begins(u64 at, bool issued)
 {
@@ -1185,12 +1197,14 @@ INLINE void block_begins(u64 at, bool issued)
 		return;
 	}
 	struct task_struct *me = current_task();
-	if (!whole_machine && !thread_of(me))
+	if (!asks_for_followed(me))
 		return;
 	struct in_flight new = { issued ? 0 : now, issued ? now : 0, request->__sector, me->pid, 0, request->__data_len, request->cmd_flags };
 	struct gendisk *disk = request->q->disk;
 	if (disk)
 		new.device = disk->major << 20 | disk->first_minor;
+	new.tgid = me->tgid;
+	read_kernel(new.comm, sizeof new.comm, me->comm);
 	if (map_update(&requests, &at, &new, 0))
 		lose(1);
 }
@@ -1212,7 +1226,7 @@ SEC("tp_btf/block_rq_issue") int on_block_rq_issue(u64 *ctx)
 INLINE int merges(struct bio *bio)
 {
 	struct task_struct *me = current_task();
-	if (!whole_machine && !thread_of(me))
+	if (!asks_for_followed(me))
 		return 0;
 	struct gendisk *disk = bio->bi_bdev->bd_disk;
 	u64 now = clock_ns(), device = disk->major << 20 | disk->first_minor, bytes = bio->bi_iter.bi_size;
@@ -1222,6 +1236,19 @@ INLINE int merges(struct bio *bio)
 
 SEC("tp_btf/block_bio_backmerge") int on_block_bio_backmerge(u64 *ctx) { return merges((struct bio *)ctx[0]); }
 SEC("tp_btf/block_bio_frontmerge") int on_block_bio_frontmerge(u64 *ctx) { return merges((struct bio *)ctx[0]); }
+
+// A request becomes a part of the one before it, and is never issued itself. The kernel gives its address to another.
+SEC("tp_btf/block_rq_merge") int on_block_rq_merge(u64 *ctx)
+{
+	u64 at = ctx[0];
+	struct in_flight *known = map_lookup(&requests, &at);
+	if (!known)
+		return 0;
+	u64 bytes = known->bytes;
+	put_span(MERGE, known->tid, known->inserted, clock_ns(), known->sector, known->device | bytes << 32);
+	map_delete(&requests, &at);
+	return 0;
+}
 
 SEC("tp_btf/block_rq_complete") int on_block_rq_complete(u64 *ctx)
 {
@@ -1246,6 +1273,9 @@ SEC("tp_btf/block_rq_complete") int on_block_rq_complete(u64 *ctx)
 		block->device = known->device;
 		block->flags = known->flags;
 		block->status = ctx[1];
+		block->tgid = known->tgid;
+		block->pad2 = 0;
+		__builtin_memcpy(block->comm, known->comm, sizeof block->comm);
 		ring_submit(block, NO_WAKEUP);
 	}
 	map_delete(&requests, &at);
@@ -1314,7 +1344,12 @@ SEC("tp_btf/signal_generate") int on_signal_generate(u64 *ctx)
 	signal->kind = SIGNAL;
 	signal->number = ctx[0];
 	signal->cpu = this_cpu();
-	signal->tid = me->pid;
+	// An interrupt, such as that of a timer, sends nothing for the thread that it interrupts.
+	bool by_interrupt = context_of(me) & (CONTEXT_SOFTIRQ | CONTEXT_INTERRUPT);
+	signal->tid = by_interrupt ? 0 : me->pid;
+	signal->tgid = by_interrupt ? 0 : me->tgid;
+	signal->pad = 0;
+	read_kernel(signal->comm, sizeof signal->comm, me->comm);
 	signal->time = clock_ns();
 	signal->target = target->pid;
 	signal->target_tgid = target->tgid;

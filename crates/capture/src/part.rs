@@ -155,6 +155,7 @@ impl Part {
             Part::Block => &[
                 ("on_block_bio_backmerge", "block_bio_backmerge"),
                 ("on_block_bio_frontmerge", "block_bio_frontmerge"),
+                ("on_block_rq_merge", "block_rq_merge"),
                 ("on_block_rq_insert", "block_rq_insert"),
                 ("on_block_rq_issue", "block_rq_issue"),
                 ("on_block_rq_complete", "block_rq_complete"),

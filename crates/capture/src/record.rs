@@ -282,6 +282,10 @@ pub struct Exec {
 pub struct Block {
     /// The thread that made it.
     pub tid: u32,
+    /// That thread's process.
+    pub tgid: u32,
+    /// That thread's name.
+    pub comm: String,
     /// The CPU on which it completed.
     pub cpu: u32,
     /// When it was put into the queue; 0: it was not.
@@ -307,8 +311,12 @@ pub struct Block {
 pub struct Signal {
     /// Its number.
     pub number: u8,
-    /// The thread on whose CPU it was sent.
+    /// The thread that sent it; 0: an interrupt did, such as that of a timer.
     pub tid: u32,
+    /// That thread's process.
+    pub tgid: u32,
+    /// That thread's name.
+    pub comm: String,
     /// When.
     pub time: u64,
     /// The thread that it was sent to.
@@ -407,8 +415,8 @@ impl Record {
             4 => (40, "a span"),
             5 => (Task::BYTES, "a thread"),
             6 => (168, "an exec"),
-            7 => (56, "a block request"),
-            8 => (32, "a signal"),
+            7 => (80, "a block request"),
+            8 => (56, "a signal"),
             9 => (72, "the begin of a call"),
             10 => (32, "the end of a call"),
             _ => return Err(wrong("there is no such kind")),
@@ -504,6 +512,8 @@ impl Record {
                 device: all.u32(44),
                 flags: all.u32(48),
                 status: all.u32(52),
+                tgid: all.u32(56),
+                comm: all.text(64, 16),
             }),
             9 => Record::Enter(Box::new(Enter {
                 is_compat: bytes[1] & flag::COMPAT != 0,
@@ -529,6 +539,8 @@ impl Record {
                 target_tgid: all.u32(20),
                 result: all.i32(24),
                 to_process: all.u32(28) != 0,
+                tgid: all.u32(32),
+                comm: all.text(40, 16),
             }),
         })
     }

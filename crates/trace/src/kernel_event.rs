@@ -99,13 +99,14 @@ pub const KERNEL_EVENTS: &[KernelEvent] = events! {
     "contention_begin": ; "lock_addr" "flags" => contention_begin;
     "contention_end": ; "lock_addr" "ret" => contention_end;
     "dma_fence_wait_start": ; "driver" "timeline" "context" "seqno" => fence_begin;
+    "signal_generate": "sig" "pid"; "comm" "group" "result" => signal;
     "dma_fence_wait_end": ; "driver" "timeline" "context" "seqno" => fence_end;
 };
 
 /// The column's word for a process's memory map.
 const MMAP: &str = "mmap";
 
-/// Returns the thread that is woken or runs for the first time.
+/// Returns the thread that is woken, runs for the first time or gets a signal.
 fn target(fields: &dyn Fields, tasks: &mut Tasks) -> Result<(u32, Option<Text>), &'static str> {
     let tid = fields.u32("pid").ok_or("pid")?;
     let comm = tasks.text(fields, "comm");
@@ -380,6 +381,18 @@ fn contention_end(fields: &dyn Fields, _: &mut Tasks) -> Made {
         address: fields.address("lock_addr"),
         write: None,
         result: fields.i64("ret"),
+    }))
+}
+
+fn signal(fields: &dyn Fields, tasks: &mut Tasks) -> Made {
+    let (target_tid, target_comm) = target(fields, tasks)?;
+    Ok(Some(Kind::Signal {
+        signal: fields.u32("sig").ok_or("sig")?,
+        target_tid,
+        target_pid: tasks.task(target_tid).and_then(|task| task.pid),
+        target_comm,
+        to_process: fields.flag("group"),
+        result: fields.i64("result"),
     }))
 }
 

@@ -325,6 +325,16 @@ kinds! {
         /// What.
         operation: Option<Text> = Operation;
     }
+    BlockMerge "block-merge" "What a thread asks of a block device becomes a part of a request that is there (`block_bio_backmerge`, `block_bio_frontmerge`), or a request of another one (`block_rq_merge`)." {
+        /// Which device.
+        device: Text = Device;
+        /// From where.
+        sector: u64 = Sector;
+        /// How much.
+        length: Option<Bytes> = LengthBytes;
+        /// What.
+        operation: Option<Text> = Operation;
+    }
     BlockComplete "block-complete" "A block device is done (`block_rq_complete`)." {
         /// Which device.
         device: Text = Device;

@@ -145,7 +145,7 @@ impl Waits {
                 }
                 return;
             }
-            kind if is_of_a_running_thread(kind) && !self.inside_a_switch(&event) => {
+            kind if self.is_of_a_running_thread(&event) && !self.inside_a_switch(&event) => {
                 if let Some(tid) = self.acts(&event, out) {
                     self.learns(tid, kind, out);
                 }
@@ -239,6 +239,13 @@ impl Waits {
         {
             out.push_back(thread.row(tid, cpu, wait, time, now));
         }
+    }
+
+    /// Whether the thread of the event runs. Requests come of all threads, those that were not to be recorded, too: of a thread
+    /// without any switch they say nothing.
+    fn is_of_a_running_thread(&self, event: &Event) -> bool {
+        let known = || event.tid.is_some_and(|tid| self.threads.contains_key(&tid));
+        is_of_a_running_thread(&event.kind) && (!is_of_a_disk(&event.kind) || known())
     }
 
     /// Whether `event` is of a thread that has just left the CPU. `__schedule()` (kernel/sched/core.c) tells of the
@@ -640,10 +647,21 @@ fn is_of_a_running_thread(kind: &Kind) -> bool {
             | Kind::LockRelease { .. }
             | Kind::BlockInsert { .. }
             | Kind::BlockIssue { .. }
+            | Kind::BlockMerge { .. }
             | Kind::BlockComplete { .. }
             | Kind::FenceWaitBegin { .. }
             | Kind::FenceWaitEnd { .. }
             | Kind::Sample { .. }
+    )
+}
+
+fn is_of_a_disk(kind: &Kind) -> bool {
+    matches!(
+        kind,
+        Kind::BlockInsert { .. }
+            | Kind::BlockIssue { .. }
+            | Kind::BlockMerge { .. }
+            | Kind::BlockComplete { .. }
     )
 }
 

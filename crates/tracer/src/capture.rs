@@ -1,15 +1,16 @@
 //! Capture through an instance of tracefs of our own: nobody else's tracing is touched.
 //!
 //! ```text
-//! prepare: instance (journalled) -> clock, buffers, events, filters, stack trigger -> spool.json
+//! prepare: instances (journalled) -> clock, buffers, events, filters, stack trigger -> spool.json
 //! sample:  rings of perf (where samples are wanted)
 //! start:   set_event_pid; what they fork is followed by the kernel (event-fork) -> tracing_on; where the
 //!          process already runs, what it has mapped (/proc/PID/maps)
-//! pump:    full pages of each CPU -> cpuN.raw, by splice(2); records of perf -> perfN.raw
-//! stop:    tracing_on 0 -> the rest of the pages -> losses -> pipes closed -> instance removed, looked for
+//! pump:    full pages of each CPU -> cpuN.raw, machineN.raw, by splice(2); records of perf -> perfN.raw
+//! stop:    tracing_on 0 -> the rest of the pages -> losses -> pipes closed -> instances removed, looked for
 //! ```
 //!
-//! Threads are captured that are followed, and who wakes them; the recorder itself is not. In the
+//! Threads are captured that are followed, and who wakes them; the recorder itself is not. Requests to disks and signals are those
+//! of all threads: an instance of their own has them, because the kernel looks at the thread that runs when a disk is done. In the
 //! buffer new events replace old ones that were not read in time: each page says how many.
 
 pub(crate) mod instance;
@@ -39,7 +40,7 @@ use crate::error::{Error, Result};
 use crate::events::EventSet;
 use crate::layout;
 use crate::page::PageLayout;
-use crate::spool::{self, DESCRIPTION, END, End, Spool, pages_of};
+use crate::spool::{self, DESCRIPTION, END, End, Spool, loss_of, machine_pages_of, pages_of};
 use instance::Instance;
 
 /// The events to capture, and the place for them.
@@ -59,6 +60,8 @@ pub struct Options {
 const LARGEST_BUFFER: Bytes = Bytes::mib(64);
 /// The part of memory that all buffers together have at most by default: one in so many.
 const PART_OF_MEMORY: u64 = 32;
+/// Requests and signals are few: their buffers are smaller by this factor.
+const PART_OF_BUFFER: u64 = 8;
 /// The PID namespace in which the kernel counts (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 /// The kernel has a few pages at least.
@@ -77,11 +80,18 @@ pub fn instance_of(recorder: u32) -> String {
     format!("stopgap-{recorder}")
 }
 
+/// The name of the instance for what is captured of all threads.
+fn machine_instance_of(recorder: u32) -> String {
+    format!("{}-machine", instance_of(recorder))
+}
+
 /// A capture that is prepared or runs. Dropped before [`Capture::stop`] it leaves no instance and the
 /// pages so far.
 pub struct Capture<'j, 's> {
     system: &'s dyn System,
     instance: Instance<'s>,
+    /// What is captured of all threads, where the set of events has any.
+    of_machine: Option<Instance<'s>>,
     // Before the scope: an open pipe would keep the instance.
     pipes: Vec<TracePipe>,
     perf: Option<PerfSpool>,
@@ -115,6 +125,15 @@ impl<'j, 's> Capture<'j, 's> {
             let pipe = TracePipe::open(&raw, &spool.folder, &pages_of(cpu), page)?;
             capture.pipes.push(pipe);
         }
+        for (instance, &cpu) in capture
+            .of_machine
+            .iter()
+            .flat_map(|instance| capture.cpus.iter().map(move |cpu| (instance, cpu)))
+        {
+            let (raw, file) = (instance.raw_pipe(cpu), machine_pages_of(cpu));
+            let pipe = TracePipe::open(&raw, &spool.folder, &file, page)?;
+            capture.pipes.push(pipe);
+        }
         capture.folder = Some(spool);
         Ok(capture)
     }
@@ -139,15 +158,29 @@ impl<'j, 's> Capture<'j, 's> {
         let cpus = instance.cpus()?;
         let memory = budget::meminfo(system, "MemTotal")?;
         let usual = default_buffer(memory, cpus.len() as u64);
-        let mut missing = instance.set_up(options.buffer.unwrap_or(usual))?;
+        let buffer = options.buffer.unwrap_or(usual);
+        instance.set_up(buffer)?;
+        let mut missing: Vec<Missing> = instance.follow_forks().into_iter().collect();
         let mut description = describe(system, options.subject.clone());
         description.header_page = instance.header_page()?;
         description.cpus.clone_from(&cpus);
-        instance.choose(options.events, &mut description, &mut missing)?;
+        let (set, stacks) = (options.events, options.events == EventSet::All);
+        instance.choose(set.events(), stacks, &mut description, &mut missing)?;
+        let mut of_machine = None;
+        if set.of_machine().next().is_some() {
+            let name = machine_instance_of(system.pid());
+            journal.make_trace_instance(&name)?;
+            let instance = Instance::new(system, &tracefs, &name);
+            instance.set_up(Bytes((buffer.0 / PART_OF_BUFFER).max(SMALLEST_BUFFER.0)))?;
+            instance.choose(set.of_machine(), false, &mut description, &mut missing)?;
+            description.of_machine = true;
+            of_machine = Some(instance);
+        }
         description.metadata.missing = missing;
         Ok(Capture {
             system,
             instance,
+            of_machine,
             pipes: Vec::new(),
             perf: None,
             scope: Some(scope),
@@ -229,8 +262,24 @@ impl<'j, 's> Capture<'j, 's> {
             self.follow(pid)?;
             self.start_others(pid)?;
         }
+        self.name_others();
         self.describe()?;
-        self.instance.switch(true)
+        self.begin()
+    }
+
+    /// Writes down the names of the threads of the machine, where more than the followed ones is captured.
+    fn name_others(&mut self) {
+        if self.of_machine.is_some() && self.description.others.is_empty() {
+            self.description.others = threads::all(self.system);
+        }
+    }
+
+    /// Switches the instances on.
+    fn begin(&self) -> Result<()> {
+        for instance in self.of_machine.iter().chain([&self.instance]) {
+            instance.switch(true)?;
+        }
+        Ok(())
     }
 
     /// As [`Capture::start`], of processes that have run for a while, and of the processes below them: what they have mapped is
@@ -252,9 +301,10 @@ impl<'j, 's> Capture<'j, 's> {
             })?;
         self.began = true;
         self.description.metadata.missing.extend(missing);
+        self.name_others();
         // What they map while their maps are read is in both, and does no harm; were they read before, what
         // they map in between would be in neither.
-        self.instance.switch(true)?;
+        self.begin()?;
         for &pid in &processes {
             match layout::read(system, pid) {
                 Ok(layout) => self.description.layouts.push(layout),
@@ -284,7 +334,7 @@ impl<'j, 's> Capture<'j, 's> {
         }
         self.description.tasks = threads::all(self.system);
         self.describe()?;
-        self.instance.switch(true)
+        self.begin()
     }
 
     /// Starts what is captured beside the kernel's trace events.
@@ -364,11 +414,14 @@ impl<'j, 's> Capture<'j, 's> {
     /// `missing` instead: the part that was captured is of use.
     pub fn stop(mut self, mut end: End) -> Result<Spool> {
         let mut lacks = |what: &str, why: String| end.missing.push(Missing::new(what, why));
-        if let Err(error) = self.instance.switch(false) {
-            lacks("the end of the recording", error.to_string());
+        for instance in std::iter::once(&self.instance).chain(&self.of_machine) {
+            if let Err(error) = instance.switch(false) {
+                lacks("the end of the recording", error.to_string());
+            }
         }
         let perf = self.perf.take().map(PerfSpool::stop);
-        for (cpu, pipe) in self.cpus.iter().zip(std::mem::take(&mut self.pipes)) {
+        let pipes = std::mem::take(&mut self.pipes);
+        for (cpu, pipe) in self.cpus.iter().cycle().zip(pipes) {
             if let Err(error) = pipe.finish() {
                 lacks(&format!("the last pages of CPU {cpu}"), error.to_string());
             }
@@ -381,12 +434,13 @@ impl<'j, 's> Capture<'j, 's> {
             Some(Err(error)) => lacks("the last counters", error.to_string()),
         }
         let mut losses = Vec::new();
-        for &cpu in &self.cpus {
-            let what = format!("CPU {cpu}");
-            match self
-                .instance
-                .counts(cpu, &["overrun", "commit overrun", "dropped events"])
-            {
+        let instances = std::iter::once((&self.instance, loss_of(false)));
+        let instances = instances.chain(self.of_machine.iter().map(|one| (one, loss_of(true))));
+        for ((instance, what), &cpu) in
+            instances.flat_map(|instance| self.cpus.iter().map(move |cpu| (instance, cpu)))
+        {
+            let what = what(cpu);
+            match instance.counts(cpu, &["overrun", "commit overrun", "dropped events"]) {
                 Ok(0) => {}
                 Ok(count) => losses.push(Loss { what, count }),
                 Err(error) => lacks(&format!("how much of {what} was lost"), error.to_string()),

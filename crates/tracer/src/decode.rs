@@ -6,7 +6,7 @@
 
 mod record;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use stopgap_events::machine::Missing;
 use stopgap_events::units::Nanos;
@@ -15,7 +15,7 @@ use stopgap_trace::{Event, Kind, Stack, Text};
 
 use crate::description::Description;
 use crate::error::{Error, Result};
-use crate::events::{EventSet, STACK, SWITCH};
+use crate::events::{EventName, EventSet, STACK, SWITCH};
 use crate::format::{Field, Format};
 use crate::print::Names;
 use crate::symbols::Symbols;
@@ -37,6 +37,7 @@ struct Source {
     /// The event's name, with its system.
     event: String,
     common_pid: Option<Field>,
+    common_flags: Option<Field>,
     fields: Vec<NamedField>,
     make: Make,
 }
@@ -51,6 +52,8 @@ struct StackFormat {
     caller: Field,
 }
 
+/// `TRACE_FLAG_HARDIRQ` and `TRACE_FLAG_SOFTIRQ` of `common_flags`.
+const IN_INTERRUPT: u64 = 0x08 | 0x10;
 /// The most frames that are read of a stack; the kernel writes fewer.
 const DEEPEST: u64 = 512;
 
@@ -68,7 +71,9 @@ impl Decoder {
             text.map(|text| Format::parse(&format!("format of {name}"), text))
                 .transpose()
         };
-        for name in EventSet::All.events() {
+        let all = EventSet::All;
+        let names: BTreeSet<EventName> = all.events().chain(all.of_machine()).collect();
+        for name in names {
             let event = name.to_string();
             let Some(format) = format(&event)? else {
                 continue;
@@ -79,10 +84,10 @@ impl Decoder {
             let Some(fields) = fields(&event, &format, need, may, &mut missing) else {
                 continue;
             };
-            let common_pid = field(&event, &format, "common_pid", &mut missing);
             let source = Source {
                 event: event.clone(),
-                common_pid,
+                common_pid: field(&event, &format, "common_pid", &mut missing),
+                common_flags: format.field("common_flags").cloned(),
                 fields,
                 make,
             };
@@ -115,7 +120,7 @@ impl Decoder {
             },
             tasks: Tasks::default(),
         };
-        for task in &description.tasks {
+        for task in description.others.iter().chain(&description.tasks) {
             let comm = task.comm.as_deref().map(Text::from);
             decoder.tasks.name(task.tid, comm.as_ref());
             decoder.tasks.process(task.tid, Some(task.pid));
@@ -182,6 +187,13 @@ impl Decoder {
         {
             *at = format.read(stack, &mut self.meanings.symbols);
         }
+        // An interrupt, such as that of a timer, sends nothing for the thread that it interrupts.
+        let interrupt = || {
+            let flags = source.common_flags.as_ref()?.unsigned(record)?;
+            Some(flags & IN_INTERRUPT != 0)
+        };
+        let nobody = matches!(kind, Kind::Signal { .. }) && interrupt() == Some(true);
+        let tid = tid.filter(|_| !nobody);
         let task = tid.and_then(|tid| self.tasks.task(tid));
         Ok(Some(Event {
             time: Nanos(time),

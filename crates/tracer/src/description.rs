@@ -55,6 +55,12 @@ pub struct Description {
     pub layouts: Vec<Layout>,
     /// CPUs of which there are pages.
     pub cpus: Vec<u32>,
+    /// Whether there are pages of [`EventSet::of_machine`](crate::events::EventSet::of_machine), too.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub of_machine: bool,
+    /// Threads that are not followed and were there when the capture began.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<TaskName>,
     /// Description of perf's records.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub perf: Option<PerfDescription>,

@@ -66,8 +66,16 @@ const MORE: &[EventName] = names! {
     "kmem": "mm_page_alloc_extfrag";
     "mmap_lock": "mmap_lock_start_locking" "mmap_lock_acquire_returned" "mmap_lock_released";
     "lock": "contention_begin" "contention_end";
-    "block": "block_rq_insert" "block_rq_issue" "block_rq_complete";
     "dma_fence": "dma_fence_wait_start" "dma_fence_wait_end";
+};
+
+/// The events of [`EventSet::All`] that are captured of all threads. A device ends a request in an interrupt of whichever thread runs
+/// then, a kernel thread issues what others asked for, and a signal comes from anyone. The exec of a program gives its name.
+const OF_MACHINE: &[EventName] = names! {
+    "block": "block_rq_insert" "block_rq_issue" "block_rq_complete" "block_rq_merge"
+        "block_bio_backmerge" "block_bio_frontmerge";
+    "signal": "signal_generate";
+    "sched": "sched_process_exec";
 };
 
 /// What a stack is written as. It is not switched on: the trigger at a switch writes it.
@@ -79,12 +87,21 @@ pub(crate) const STACK: EventName = EventName {
 pub(crate) const SWITCH: EventName = SCHEDULING[0];
 
 impl EventSet {
-    /// Its events.
+    /// Its events of followed threads.
     pub fn events(self) -> impl Iterator<Item = EventName> {
         let more: &[EventName] = match self {
             EventSet::Scheduling => &[],
             EventSet::All => MORE,
         };
         SCHEDULING.iter().chain(more).copied()
+    }
+
+    /// Its events of all threads of the machine.
+    pub fn of_machine(self) -> impl Iterator<Item = EventName> {
+        let events: &[EventName] = match self {
+            EventSet::Scheduling => &[],
+            EventSet::All => OF_MACHINE,
+        };
+        events.iter().copied()
     }
 }

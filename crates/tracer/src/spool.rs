@@ -49,6 +49,19 @@ pub fn pages_of(cpu: u32) -> String {
     format!("cpu{cpu}.raw")
 }
 
+/// The file of a CPU's pages of what is captured of all threads.
+pub(crate) fn machine_pages_of(cpu: u32) -> String {
+    format!("machine{cpu}.raw")
+}
+
+/// Names what is lost where a CPU's pages are full.
+pub(crate) fn loss_of(of_machine: bool) -> fn(u32) -> String {
+    match of_machine {
+        false => |cpu| format!("CPU {cpu}"),
+        true => |cpu| format!("requests and signals of CPU {cpu}"),
+    }
+}
+
 /// How a capture ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct End {
@@ -184,11 +197,22 @@ impl Spool {
             false => &self.description.cpus,
         };
         let pages = of_kernel.iter().map(|&cpu| (cpu, pages_of(cpu)));
+        let of_machine = self.of_machine().iter();
+        let of_machine = of_machine.map(|&cpu| (cpu, machine_pages_of(cpu)));
         let perf = self.description.perf.iter().flat_map(|perf| &perf.cpus);
         let waits = self.waits().map(|ring| (ring, waits_of(ring)));
         pages
+            .chain(of_machine)
             .chain(perf.map(|&cpu| (cpu, records_of(cpu))))
             .chain(waits)
+    }
+
+    /// CPUs of which there are pages of what is captured of all threads.
+    fn of_machine(&self) -> &[u32] {
+        match self.description.of_machine {
+            true => &self.description.cpus,
+            false => &[],
+        }
     }
 
     /// The numbers of the files of waits.
@@ -214,6 +238,7 @@ impl Spool {
             .iter()
             .map(|&cpu| pages_of(cpu))
             .collect();
+        files.extend(self.of_machine().iter().map(|&cpu| machine_pages_of(cpu)));
         let perf = self.description.perf.iter().flat_map(|perf| &perf.cpus);
         files.extend(perf.map(|&cpu| records_of(cpu)));
         files.extend(self.waits().map(waits_of));
@@ -324,7 +349,8 @@ impl Spool {
         if !description.header_page.is_empty() {
             let layout = PageLayout::parse("header_page", &description.header_page)?;
             let pages = self.files(&description.cpus, pages_of)?;
-            let pages = Pages::new(description, layout, symbols.clone(), pages)?;
+            let of_machine = self.files(self.of_machine(), machine_pages_of)?;
+            let pages = Pages::new(description, layout, symbols.clone(), pages, of_machine)?;
             sources.push(Box::new(pages));
         }
         if let Some(perf) = &description.perf {

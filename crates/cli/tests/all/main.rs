@@ -24,6 +24,7 @@ mod reclaim_independent;
 mod record;
 mod record_counts;
 mod record_hostile;
+mod record_machine;
 mod record_refused;
 mod record_sources;
 mod record_targets;

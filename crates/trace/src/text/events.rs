@@ -22,7 +22,10 @@ pub(super) fn make(event: &str, text: &str, context: &mut Context) -> Option<Mad
         "sched_switch" => switch(fields, context),
         "sys_enter" => enter(fields, context),
         "sys_exit" => leave(fields, context),
-        "block_rq_insert" | "block_rq_issue" | "block_rq_complete" => request(event, text, context),
+        "block_rq_insert" | "block_rq_issue" | "block_rq_merge" | "block_rq_complete" => {
+            request(event, text, context)
+        }
+        "block_bio_backmerge" | "block_bio_frontmerge" => merge(text, context),
         _ => return named(event, fields, context),
     })
 }
@@ -191,10 +194,31 @@ fn arguments(text: &str) -> [Option<u64>; 6] {
     arguments
 }
 
+/// Bytes of a sector in the kernel's events of requests.
+const SECTOR: u64 = 512;
+
+/// `8,16 WS 2048 + 8 [cat]`: what becomes a part of a request.
+fn merge(text: &str, context: &mut Context) -> Made {
+    let mut words = text.split_ascii_whitespace();
+    let mut parts = || {
+        let (device, letters) = (words.next()?, words.next()?);
+        let sector = words.next()?.parse().ok()?;
+        let count: Option<u64> = words.nth(1).and_then(|count| count.parse().ok());
+        Some((device, letters, sector, count))
+    };
+    let (device, letters, sector, count) =
+        parts().ok_or("not 'major,minor letters sector + count ...'")?;
+    Ok(Some(Kind::BlockMerge {
+        device: context.tasks.keep(&device.replace(',', ":")),
+        sector,
+        length: count.and_then(|count| count.checked_mul(SECTOR)).map(Bytes),
+        operation: Some(context.tasks.keep(letters)),
+    }))
+}
+
 /// `8,0 WS 4096 () 2048 + 8 [kworker]`: device, letters, bytes before it is done, the command, the first sector and
 /// how many; at its end with its result in the last brackets.
 fn request(event: &str, text: &str, context: &mut Context) -> Made {
-    const SECTOR: u64 = 512;
     let parts = || {
         let (device, rest) = text.trim().split_once(' ')?;
         let (letters, rest) = rest.trim_start().split_once(' ')?;
@@ -211,6 +235,14 @@ fn request(event: &str, text: &str, context: &mut Context) -> Made {
     let length = bytes.parse().ok().map(Bytes);
     if event == "block_rq_insert" {
         return Ok(Some(Kind::BlockInsert {
+            device,
+            sector,
+            length,
+            operation,
+        }));
+    }
+    if event == "block_rq_merge" {
+        return Ok(Some(Kind::BlockMerge {
             device,
             sector,
             length,

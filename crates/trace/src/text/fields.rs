@@ -110,6 +110,8 @@ impl<'l> Line<'l> {
             ("mm_shrink_slab_start" | "mm_shrink_slab_end", "total_scan") => "total_scan ",
             ("mm_shrink_slab_start", "gfp_flags") => "gfp_flags ",
             ("mm_shrink_slab_end", "retval") => "return val ",
+            ("signal_generate", "group") => "grp",
+            ("signal_generate", "result") => "res",
             ("contention_begin", "flags") => "(flags=",
             ("contention_end", "ret") => "(ret=",
             ("mm_compaction_begin", "sync") => "mode",

@@ -392,6 +392,16 @@ fn threads_wait_for_locks_disks_and_fences() {
         operation: Some("WS".into()),
     };
     assert_eq!(insert, expected);
+    let merge = |length| Kind::BlockMerge {
+        device: "8:16".into(),
+        sector: 2_048,
+        length: Some(Bytes(length)),
+        operation: Some("WS".into()),
+    };
+    let bio = kind("block_bio_backmerge: 8,16 WS 2048 + 16 [a b]");
+    assert_eq!(bio, merge(8_192));
+    let request = kind("block_rq_merge: 8,16 WS 4096 () 2048 + 8 none,0,0 [a b]");
+    assert_eq!(request, merge(4_096));
     let done = kind("block_rq_complete: 8,16 WS () 2048 + 8 none,0,0 [-5]");
     let expected = Kind::BlockComplete {
         device: "8:16".into(),
@@ -409,6 +419,20 @@ fn threads_wait_for_locks_disks_and_fences() {
         seqno: Some(77),
     };
     assert_eq!(fence, expected);
+}
+
+#[test]
+fn a_signal_has_its_target() {
+    let sent = kind("signal_generate: sig=19 errno=0 code=0 comm=a b pid=77 grp=1 res=0");
+    let expected = Kind::Signal {
+        signal: 19,
+        target_tid: 77,
+        target_pid: None,
+        target_comm: Some("a b".into()),
+        to_process: Some(true),
+        result: Some(0),
+    };
+    assert_eq!(sent, expected);
 }
 
 /// By number, by name, and by both at once: each call once.

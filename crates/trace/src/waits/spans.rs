@@ -20,6 +20,10 @@ use crate::{Activity, Event, Kind, Reclaimer, Span, Text};
 
 /// Spans that a thread may be in the midst of. The kernel does not go so deep; a trace that lost its ends would.
 const DEEPEST: usize = 64;
+/// Parts of requests that are remembered.
+const MOST_MERGED: usize = 1 << 12;
+/// Bytes of a sector.
+const SECTOR: u64 = 512;
 /// Threads with open spans, and open requests, that are kept; of more there are no spans.
 const MOST: usize = 1 << 16;
 
@@ -28,6 +32,8 @@ const MOST: usize = 1 << 16;
 pub(super) struct Spans {
     threads: HashMap<Doer, Vec<Open>>,
     requests: HashMap<(Text, u64), Open>,
+    /// What became a part of a request that is not done.
+    merged: VecDeque<Open>,
     halves: u64,
 }
 
@@ -44,6 +50,19 @@ struct Open {
     span: Box<Span>,
     /// Of a lock, the words of its last begin.
     words: Option<Text>,
+}
+
+impl Open {
+    fn new(event: &Event, key: Key, span: Box<Span>) -> Open {
+        Open {
+            key,
+            pid: event.pid,
+            tid: event.tid,
+            comm: event.comm.clone(),
+            words: span.lock.clone(),
+            span,
+        }
+    }
 }
 
 /// What the two ends of a span have in common, beside the thread.
@@ -63,6 +82,8 @@ enum Key {
 enum Side {
     Begins(Key, Box<Span>),
     Ends(Key, Box<Span>),
+    /// Becomes a part of a request.
+    Merges(Key, Box<Span>),
     /// A span that is told when it is over.
     Whole(Box<Span>),
     /// The thread is in the midst of nothing.
@@ -82,14 +103,27 @@ impl Spans {
             Side::Begins(key, span) => self.begins(event, key, span),
             Side::Ends(key, end) => match self.ended(doer(event), &key) {
                 Some(open) => {
+                    let tid = open.tid;
                     let span = joined(open.span, &end);
-                    let of = Event {
-                        pid: open.pid.or(event.pid.filter(|_| open.tid == event.tid)),
-                        tid: open.tid,
-                        comm: open.comm,
-                        ..event.clone()
+                    let parts = match key {
+                        Key::Request(..) => self.parts(&span, end.length),
+                        _ => VecDeque::new(),
                     };
-                    out.push_back(row(of, span, now));
+                    // What the thread itself added is in its own span.
+                    let others = parts.into_iter().filter(|part| part.tid != tid);
+                    let others = others
+                        .map(|part| (part.pid, part.tid, part.comm, joined(part.span, &span)));
+                    let pid = open.pid.or(event.pid.filter(|_| tid == event.tid));
+                    let own = (pid, tid, open.comm, span.clone());
+                    for (pid, tid, comm, span) in std::iter::once(own).chain(others) {
+                        let of = Event {
+                            pid,
+                            tid,
+                            comm,
+                            ..event.clone()
+                        };
+                        out.push_back(row(of, span, now));
+                    }
                 }
                 // A lock that was free, or that the thread only tried to take, has an end alone.
                 None => {
@@ -97,6 +131,7 @@ impl Spans {
                     self.halves += u64::from(half);
                 }
             },
+            Side::Merges(key, span) => self.merges(event, key, span),
             Side::Whole(span) => out.push_back(row(event.clone(), span, now)),
             Side::Clears => {
                 self.clear(doer(event));
@@ -113,7 +148,8 @@ impl Spans {
     /// The recording ended at `end`: appends the spans that are open, the earlier ones first.
     pub(super) fn finish(self, end: Nanos, out: &mut VecDeque<Event>) {
         let of_threads = self.threads.into_values().flatten();
-        let mut all: Vec<Open> = of_threads.chain(self.requests.into_values()).collect();
+        let of_disks = self.requests.into_values().chain(self.merged);
+        let mut all: Vec<Open> = of_threads.chain(of_disks).collect();
         all.sort_by(|a, b| {
             (a.span.begin, a.tid, &a.span.sector).cmp(&(b.span.begin, b.tid, &b.span.sector))
         });
@@ -144,14 +180,7 @@ impl Spans {
     }
 
     fn begins(&mut self, event: &Event, key: Key, span: Box<Span>) {
-        let open = Open {
-            key,
-            pid: event.pid,
-            tid: event.tid,
-            comm: event.comm.clone(),
-            words: span.lock.clone(),
-            span,
-        };
+        let open = Open::new(event, key, span);
         if let Key::Request(device, sector) = &open.key {
             return self.requested((Text::clone(device), *sector), open);
         }
@@ -181,9 +210,74 @@ impl Spans {
         all.push(open);
     }
 
+    /// What the thread asks for, or a request that waits in the queue, becomes a part of a request.
+    fn merges(&mut self, event: &Event, key: Key, span: Box<Span>) {
+        let queued = match &key {
+            Key::Request(device, sector) => {
+                let place = (Text::clone(device), *sector);
+                let waits = self.requests.get(&place);
+                let waits = waits.is_some_and(|open| open.span.issued.is_none());
+                waits.then(|| self.requests.remove(&place)).flatten()
+            }
+            _ => None,
+        };
+        if self.merged.len() >= MOST_MERGED {
+            self.merged.pop_front();
+            self.halves += 1;
+        }
+        let part = queued.unwrap_or_else(|| Open::new(event, key, span));
+        self.merged.push_back(part);
+    }
+
+    /// Takes out the parts of a request that is done.
+    fn parts(&mut self, request: &Span, done: Option<Bytes>) -> VecDeque<Open> {
+        let (Some(device), Some(sector), Some(length)) =
+            (&request.device, request.sector, done.or(request.length))
+        else {
+            return VecDeque::new();
+        };
+        let end = sector.saturating_add(length.0 / SECTOR);
+        let is_in = |part: &Open| {
+            part.span.device.as_ref() == Some(device)
+                && part
+                    .span
+                    .sector
+                    .is_some_and(|at| (sector..end).contains(&at))
+        };
+        let all = std::mem::take(&mut self.merged).into_iter();
+        let (parts, others) = all.partition::<VecDeque<_>, _>(is_in);
+        self.merged = others;
+        parts
+    }
+
+    /// Takes out a request in the queue to which something was added at its front: it has another first sector then.
+    fn grown(&mut self, key: &(Text, u64), length: Option<Bytes>) -> Option<Open> {
+        let added = |part: &Open| part.key == Key::Request(Text::clone(&key.0), key.1);
+        if !self.merged.iter().any(added) {
+            return None;
+        }
+        let end = key.1.saturating_add(length?.0 / SECTOR);
+        let inside = self.requests.iter().filter(|((device, sector), open)| {
+            *device == key.0 && (key.1..end).contains(sector) && open.span.issued.is_none()
+        });
+        let at = inside
+            .map(|(at, _)| at.clone())
+            .min_by_key(|(_, sector)| *sector)?;
+        let mut open = self.requests.remove(&at)?;
+        open.span.sector = Some(key.1);
+        open.key = Key::Request(Text::clone(&key.0), key.1);
+        Some(open)
+    }
+
     /// A request comes into the queue of its device, or goes to the device.
     fn requested(&mut self, key: (Text, u64), new: Open) {
         let is_issue = new.span.issued.is_some();
+        if is_issue
+            && !self.requests.contains_key(&key)
+            && let Some(open) = self.grown(&key, new.span.length)
+        {
+            self.requests.insert(key.clone(), open);
+        }
         if let Some(open) = self.requests.get_mut(&key) {
             if is_issue && open.span.issued.is_none() {
                 open.span.issued = new.span.issued.max(Some(open.span.begin));
@@ -233,6 +327,7 @@ fn has_word(words: &Option<Text>, word: &str) -> bool {
 fn joined(begin: Box<Span>, end: &Span) -> Box<Span> {
     let text = |a: Option<Text>, b: &Option<Text>| a.or_else(|| b.clone());
     Box::new(Span {
+        issued: begin.issued.or(end.issued),
         order: begin.order.or(end.order),
         node: begin.node.or(end.node),
         scanned: end.scanned,
@@ -428,6 +523,22 @@ fn side(event: &Event) -> Option<Side> {
             Some(begins_request(
                 time, issued, device, *sector, *length, operation,
             ))
+        }
+        Kind::BlockMerge {
+            device,
+            sector,
+            length,
+            operation,
+        } => {
+            let key = Key::Request(Text::clone(device), *sector);
+            let span = Span {
+                device: Some(Text::clone(device)),
+                sector: Some(*sector),
+                length: *length,
+                operation: operation.clone(),
+                ..new(Activity::Block)
+            };
+            Some(Side::Merges(key, Box::new(span)))
         }
         Kind::BlockComplete {
             device,

@@ -10,7 +10,7 @@ use stopgap_kernel::{System, syscalls};
 
 use crate::description::Description;
 use crate::error::{Error, Result};
-use crate::events::{EventName, EventSet, STACK, SWITCH};
+use crate::events::{EventName, STACK, SWITCH};
 use crate::filter;
 
 /// An instance that was made.
@@ -66,17 +66,19 @@ impl<'s> Instance<'s> {
         Ok(cpus)
     }
 
-    /// Switches tracing off, sets clock, buffers and options; what is missing of that.
-    pub(super) fn set_up(&self, buffer: Bytes) -> Result<Vec<Missing>> {
-        let mut missing = Vec::new();
+    /// Follows what followed threads fork; what is missing where the kernel cannot.
+    pub(super) fn follow_forks(&self) -> Option<Missing> {
+        let error = self.write("options/event-fork", "1").err()?;
+        let why = format!("this kernel cannot follow them: {error}");
+        Some(Missing::new("what the processes fork", why))
+    }
+
+    /// Switches tracing off, sets clock, buffers and options.
+    pub(super) fn set_up(&self, buffer: Bytes) -> Result<()> {
         self.switch(false)?;
         self.write("trace_clock", "mono")?;
         let kib = (buffer.0 / 1024).to_string();
         self.write("buffer_size_kb", &kib)?;
-        if let Err(error) = self.write("options/event-fork", "1") {
-            let why = format!("this kernel cannot follow them: {error}");
-            missing.push(Missing::new("what the processes fork", why));
-        }
         // Names come with the events; a kernel without these only does more than is needed.
         for (option, value) in [
             ("options/record-cmd", "0"),
@@ -87,17 +89,19 @@ impl<'s> Instance<'s> {
                 other => other?,
             }
         }
-        Ok(missing)
+        Ok(())
     }
 
-    /// Chooses the events of `set` (nothing is written while tracing is off), with the filter of system calls and the stacks of blocking threads.
+    /// Chooses these events (nothing is written while tracing is off), with the filter of system calls and, where `stacks`
+    /// says so, the stacks of blocking threads.
     pub(super) fn choose(
         &self,
-        set: EventSet,
+        events: impl Iterator<Item = EventName>,
+        stacks: bool,
         description: &mut Description,
         missing: &mut Vec<Missing>,
     ) -> Result<()> {
-        for event in set.events() {
+        for event in events {
             let folder = format!("events/{}/{}", event.system, event.event);
             match self.format(event, &self.path.join(&folder)) {
                 Ok(format) => {
@@ -117,7 +121,7 @@ impl<'s> Instance<'s> {
                 let names = chosen.into_iter();
                 description.syscalls = names.map(|(n, name)| (n, name.to_owned())).collect();
             }
-            if set == EventSet::All && event == SWITCH {
+            if stacks && event == SWITCH {
                 self.want_stack(&folder, description, missing);
             }
             self.write(&format!("{folder}/enable"), "1")?;

@@ -62,14 +62,32 @@ pub(super) const OWN_EVENTS: &[OwnEvent] = &[
     (
         "block_rq_insert",
         &["dev", "sector"],
-        &["bytes", "rwbs"],
+        &["bytes", "rwbs", "comm"],
         insert,
     ),
     (
         "block_rq_issue",
         &["dev", "sector"],
-        &["bytes", "rwbs"],
+        &["bytes", "rwbs", "comm"],
         issue,
+    ),
+    (
+        "block_rq_merge",
+        &["dev", "sector"],
+        &["nr_sector", "rwbs", "comm"],
+        merge,
+    ),
+    (
+        "block_bio_backmerge",
+        &["dev", "sector"],
+        &["nr_sector", "rwbs", "comm"],
+        merge,
+    ),
+    (
+        "block_bio_frontmerge",
+        &["dev", "sector"],
+        &["nr_sector", "rwbs", "comm"],
+        merge,
     ),
     (
         "block_rq_complete",
@@ -222,7 +240,33 @@ fn leave(record: &Record<'_>, tasks: &mut Tasks) -> Made {
     }))
 }
 
+/// Bytes of a sector in the kernel's events of requests.
+const SECTOR: u64 = 512;
+
+/// Learns the name of the thread that asks for the request.
+fn asks(record: &Record<'_>, tasks: &mut Tasks) {
+    if let (Some(tid), Some(comm)) = (tasks.tid, record.kept("comm", tasks)) {
+        tasks.name(tid, Some(&comm));
+    }
+}
+
+fn bytes_of_sectors(record: &Record<'_>) -> Option<Bytes> {
+    let sectors = record.u64("nr_sector")?;
+    sectors.checked_mul(SECTOR).map(Bytes)
+}
+
+fn merge(record: &Record<'_>, tasks: &mut Tasks) -> Made {
+    asks(record, tasks);
+    Ok(Some(Kind::BlockMerge {
+        device: record.device(tasks).ok_or("dev")?,
+        sector: record.u64("sector").ok_or("sector")?,
+        length: bytes_of_sectors(record),
+        operation: record.kept("rwbs", tasks),
+    }))
+}
+
 fn insert(record: &Record<'_>, tasks: &mut Tasks) -> Made {
+    asks(record, tasks);
     Ok(Some(Kind::BlockInsert {
         device: record.device(tasks).ok_or("dev")?,
         sector: record.u64("sector").ok_or("sector")?,
@@ -232,6 +276,7 @@ fn insert(record: &Record<'_>, tasks: &mut Tasks) -> Made {
 }
 
 fn issue(record: &Record<'_>, tasks: &mut Tasks) -> Made {
+    asks(record, tasks);
     Ok(Some(Kind::BlockIssue {
         device: record.device(tasks).ok_or("dev")?,
         sector: record.u64("sector").ok_or("sector")?,
@@ -241,14 +286,10 @@ fn issue(record: &Record<'_>, tasks: &mut Tasks) -> Made {
 }
 
 fn complete(record: &Record<'_>, tasks: &mut Tasks) -> Made {
-    const SECTOR: u64 = 512;
-    let sectors = record.u64("nr_sector");
     Ok(Some(Kind::BlockComplete {
         device: record.device(tasks).ok_or("dev")?,
         sector: record.u64("sector").ok_or("sector")?,
-        length: sectors
-            .and_then(|sectors| sectors.checked_mul(SECTOR))
-            .map(Bytes),
+        length: bytes_of_sectors(record),
         operation: record.kept("rwbs", tasks),
         result: record.i64("error"),
     }))

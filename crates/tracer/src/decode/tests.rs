@@ -45,7 +45,13 @@ fn events_of(symbols: Symbols) -> (Vec<Event>, Vec<Missing>) {
     let description = description();
     let file = |cpu: u32| File::open(fixtures().join(pages_of(cpu))).unwrap();
     let sources = description.cpus.iter().map(|&cpu| (cpu, file(cpu)));
-    let pages = Pages::new(&description, page_layout(), symbols, sources.collect());
+    let pages = Pages::new(
+        &description,
+        page_layout(),
+        symbols,
+        sources.collect(),
+        Vec::new(),
+    );
     read(pages.unwrap())
 }
 
@@ -363,7 +369,13 @@ fn damage_is_told_and_passed_over() {
     bytes[4096 + 8..4096 + 12].copy_from_slice(&0x000f_ffff_u32.to_le_bytes());
     bytes.truncate(bytes.len() - 4096 - 5000);
     let sources = vec![(1, std::io::Cursor::new(bytes))];
-    let pages = Pages::new(&description, page_layout(), Symbols::default(), sources);
+    let pages = Pages::new(
+        &description,
+        page_layout(),
+        Symbols::default(),
+        sources,
+        Vec::new(),
+    );
     let (events, missing) = read(pages.unwrap());
     assert!(events.len() > 400, "{}", events.len());
     let said = format!("{missing:?}");

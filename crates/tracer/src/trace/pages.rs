@@ -3,14 +3,14 @@
 use std::io::Read;
 
 use stopgap_events::machine::Missing;
-use stopgap_trace::{Event, Loss};
+use stopgap_trace::{Event, Kind, Loss};
 
 use super::{Damage, Heads, Source, SourceReport};
 use crate::decode::Decoder;
 use crate::description::Description;
 use crate::error::{Error, Result};
 use crate::page::{Lost, PageLayout};
-use crate::spool::{pages_of, read_page};
+use crate::spool::{loss_of, machine_pages_of, pages_of, read_page};
 use crate::symbols::Symbols;
 
 /// Events of the kernel's ring-buffer pages. One page per CPU is in memory.
@@ -29,6 +29,8 @@ pub struct Pages<R> {
 /// One CPU's pages.
 struct Cpu<R> {
     number: u32,
+    /// Whether the pages have what is captured of all threads.
+    of_machine: bool,
     source: R,
     page: Vec<u8>,
     pages: u64,
@@ -46,7 +48,8 @@ struct Head {
 }
 
 impl<R: Read> Pages<R> {
-    /// The events of the pages in `sources`, each with the number of its CPU.
+    /// The events of the pages in `sources`, each with the number of its CPU, and of those in `of_machine`, which have what is captured of
+    /// all threads ([`EventSet::of_machine`](crate::events::EventSet::of_machine)).
     ///
     /// # Errors
     /// Where a format cannot be understood, or a source cannot be read.
@@ -55,6 +58,7 @@ impl<R: Read> Pages<R> {
         layout: PageLayout,
         symbols: Symbols,
         sources: Vec<(u32, R)>,
+        of_machine: Vec<(u32, R)>,
     ) -> Result<Pages<R>> {
         let unnamed = symbols.is_empty();
         let (decoder, mut missing) = Decoder::new(description, symbols)?;
@@ -65,9 +69,12 @@ impl<R: Read> Pages<R> {
             ));
         }
         let page = vec![0; layout.page_bytes()];
-        let heads = Heads::new(sources.len());
-        let cpus = sources.into_iter().map(|(number, source)| Cpu {
+        let heads = Heads::new(sources.len() + of_machine.len());
+        let sources = sources.into_iter().map(|source| (false, source));
+        let sources = sources.chain(of_machine.into_iter().map(|source| (true, source)));
+        let cpus = sources.map(|(of_machine, (number, source))| Cpu {
             number,
+            of_machine,
             source,
             page: page.clone(),
             pages: 0,
@@ -128,7 +135,10 @@ impl<R: Read> Pages<R> {
         while cpu.records.is_empty() {
             let read = read_page(&mut cpu.source, &mut cpu.page);
             let length = read.map_err(|source| Error::File {
-                file: pages_of(cpu.number),
+                file: match cpu.of_machine {
+                    false => pages_of(cpu.number),
+                    true => machine_pages_of(cpu.number),
+                },
                 source,
             })?;
             if length == 0 {
@@ -167,10 +177,14 @@ impl<R: Read> Pages<R> {
 impl<R: Read> Source for Pages<R> {
     fn next_event(&mut self) -> Result<Option<Event>> {
         while let Some((index, head)) = self.heads.pop() {
-            let number = self.cpus[index].number;
+            let Cpu {
+                number, of_machine, ..
+            } = self.cpus[index];
             self.advance(index)?;
             let (record, stack) = (&head.record, head.stack.as_deref());
             match self.decoder.decode(number, head.time, record, stack) {
+                // It only names a program: followed threads have theirs.
+                Ok(Some(event)) if of_machine && matches!(event.kind, Kind::Exec { .. }) => {}
                 Ok(Some(event)) => return Ok(Some(event)),
                 Ok(None) => {}
                 Err(why) => self.damage.add(format!("a record of CPU {number}"), why),
@@ -182,14 +196,15 @@ impl<R: Read> Source for Pages<R> {
     fn report(&self) -> SourceReport {
         let mut missing = self.missing.clone();
         for cpu in self.cpus.iter().filter(|cpu| cpu.lost_unknown) {
-            let what = format!("how many events of CPU {} were lost", cpu.number);
+            let of_cpu = loss_of(cpu.of_machine)(cpu.number);
+            let what = format!("how many events of {of_cpu} were lost");
             let why = "the kernel had no room to say it in the page";
             missing.push(Missing::new(what, why));
         }
         self.damage.tell(&mut missing);
         let lost = self.cpus.iter().filter(|cpu| cpu.lost > 0);
         let losses = lost.map(|cpu| Loss {
-            what: format!("CPU {}", cpu.number),
+            what: loss_of(cpu.of_machine)(cpu.number),
             count: cpu.lost,
         });
         SourceReport {

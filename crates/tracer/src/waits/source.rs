@@ -513,6 +513,7 @@ impl<R: Read> Waits<R> {
                 (exec.time, None, exec.tid, kind)
             }
             Record::Block(block) => {
+                self.names(block.tid, block.tgid, &block.comm);
                 let begin = [block.inserted, block.issued]
                     .into_iter()
                     .find(|&time| time > 0);
@@ -536,6 +537,7 @@ impl<R: Read> Waits<R> {
                 )
             }
             Record::Signal(signal) => {
+                self.names(signal.tid, signal.tgid, &signal.comm);
                 let kind = Kind::Signal {
                     signal: u32::from(signal.number),
                     target_tid: signal.target,
@@ -609,6 +611,17 @@ impl<R: Read> Waits<R> {
         }
         let kind = Kind::Wait(Box::new(self.wait(wait, stack, pid, priority)));
         Some(event(kind, comm))
+    }
+
+    /// Learns the name of a thread that need not be followed. One that is has told its name, which may be another one by now.
+    fn names(&mut self, tid: u32, tgid: u32, comm: &str) {
+        let known = self.threads.get(&tid);
+        if tid == 0 || known.is_some_and(|known| known.priority.is_some()) {
+            return;
+        }
+        let thread = self.threads.entry(tid).or_default();
+        thread.pid = Some(tgid);
+        thread.comm = Some(Text::from(comm));
     }
 
     /// Gives the spans of what other threads asked for as parts of a request that is complete; `span` is that of the request.
@@ -1123,6 +1136,7 @@ mod tests {
                 times.as_flattened(),
                 &sector,
                 numbers.as_flattened(),
+                &[0; 24],
             ])
         };
         let ring = [

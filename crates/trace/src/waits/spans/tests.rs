@@ -679,3 +679,113 @@ fn disorder_makes_no_span_that_ends_before_it_begins() {
         }
     }
 }
+
+/// Rows of one disk, each `(time, tid, kind)`; gives `(tid, begin, issued, end, sector, open)` of each span.
+type Told = (u32, u64, Option<u64>, u64, u64, bool);
+fn of_disk(rows: &[(u64, u32, Kind)]) -> Vec<Told> {
+    let (mut spans, mut out) = (Spans::default(), VecDeque::new());
+    for (time, tid, kind) in rows {
+        let event = Event {
+            time: Nanos(*time),
+            cpu: Some(0),
+            pid: None,
+            tid: Some(*tid),
+            comm: None,
+            kind: kind.clone(),
+        };
+        assert!(spans.takes(&event, event.time, &mut out), "{event:?}");
+    }
+    spans.finish(Nanos(1_000), &mut out);
+    let told = |event: Event| match event.kind {
+        Kind::Span(span) => (
+            event.tid.unwrap(),
+            span.begin.0,
+            span.issued.map(|issued| issued.0),
+            event.time.0,
+            span.sector.unwrap(),
+            span.open,
+        ),
+        other => panic!("{other:?}"),
+    };
+    out.into_iter().map(told).collect()
+}
+
+fn of_request(what: &str, sector: u64, pages: u64) -> Kind {
+    let (device, operation) = (Text::from("8:0"), Some(Text::from("W")));
+    let length = Some(Bytes(pages * 4_096));
+    match what {
+        "insert" => Kind::BlockInsert {
+            device,
+            sector,
+            length,
+            operation,
+        },
+        "issue" => Kind::BlockIssue {
+            device,
+            sector,
+            length,
+            operation,
+        },
+        "merge" => Kind::BlockMerge {
+            device,
+            sector,
+            length,
+            operation,
+        },
+        _ => Kind::BlockComplete {
+            device,
+            sector,
+            length,
+            operation,
+            result: Some(0),
+        },
+    }
+}
+
+/// What a thread adds to another thread's request ends with that; what it adds to its own is in its own span.
+#[test]
+fn parts_of_a_request_end_with_it() {
+    let told = of_disk(&[
+        (10, 7, of_request("insert", 800, 1)),
+        (11, 7, of_request("merge", 808, 1)),
+        (12, 8, of_request("merge", 816, 1)),
+        (13, 9, of_request("merge", 9_000, 1)),
+        (20, 5, of_request("issue", 800, 3)),
+        (30, 0, of_request("complete", 800, 3)),
+    ]);
+    assert_eq!(
+        told,
+        [
+            (7, 10, Some(20), 30, 800, false),
+            (8, 12, Some(20), 30, 816, false),
+            (9, 13, None, 1_000, 9_000, true),
+        ]
+    );
+}
+
+/// A request to which something is added at its front goes to the disk under another first sector.
+#[test]
+fn a_request_grows_at_its_front() {
+    let told = of_disk(&[
+        (10, 7, of_request("insert", 808, 1)),
+        (11, 8, of_request("merge", 800, 1)),
+        (20, 5, of_request("issue", 800, 2)),
+        (30, 0, of_request("complete", 800, 2)),
+    ]);
+    let own = (7, 10, Some(20), 30, 800, false);
+    assert_eq!(told, [own, (8, 11, Some(20), 30, 800, false)]);
+}
+
+/// A request in the queue becomes a part of the one before it: it has no end of its own.
+#[test]
+fn two_requests_become_one() {
+    let told = of_disk(&[
+        (10, 7, of_request("insert", 800, 1)),
+        (11, 8, of_request("insert", 808, 1)),
+        (12, 8, of_request("merge", 808, 1)),
+        (20, 5, of_request("issue", 800, 2)),
+        (30, 0, of_request("complete", 800, 2)),
+    ]);
+    let own = (7, 10, Some(20), 30, 800, false);
+    assert_eq!(told, [own, (8, 11, Some(20), 30, 808, false)]);
+}
