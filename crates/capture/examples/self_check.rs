@@ -34,6 +34,7 @@ fn check() -> Result<String, Box<dyn std::error::Error>> {
         Capture::start(&Options {
             parts,
             whole_machine: true,
+            histograms: Some(256),
             ..Options::default()
         })
     };
@@ -68,6 +69,9 @@ fn check() -> Result<String, Box<dyn std::error::Error>> {
         thread::sleep(std::time::Duration::from_millis(1));
     }
     capture.read(&mut keep);
+    capture.turn()?;
+    thread::sleep(std::time::Duration::from_millis(20));
+    let counted = capture.histograms()?;
     let lost = capture.stop(&mut keep)?;
     for one in played {
         one.map_err(|_| "a thread panicked")??;
@@ -75,6 +79,11 @@ fn check() -> Result<String, Box<dyn std::error::Error>> {
     records.sort_by_key(Record::time);
     let (waits, stacks, user_stacks) = kinds(&records);
     let threads = compare(&records)?;
+    // Asking and answering each sleep once a round at least, in whatever call.
+    let counted: u64 = counted.iter().map(|histogram| histogram.waits).sum();
+    if counted < 2 * ROUNDS as u64 - EDGES {
+        return Err(format!("{counted} waits in histograms, of {ROUNDS} round trips").into());
+    }
     if malformed > 0 || lost > 0 {
         return Err(format!("{malformed} records are malformed, {lost} are lost").into());
     }
