@@ -7,11 +7,13 @@
 //! | `triggers` | what else fires |
 //! | `growth` | whose mappings come to the kernel's limit |
 //! | `pace` | how often a window may be written |
+//! | `aside` | what waits for the disk does not keep the rings from being drained |
 //! | `survive` | the last seconds on the disk, and out of it |
 //! | `folder` | names, the bound on the disk, what a killed watch left |
 //! | `history` | what the kernel counts, kept for 30 days, and shown |
 //! | `page` | a window becomes files, in a process of its own |
 
+mod aside;
 mod folder;
 mod growth;
 mod history;
@@ -28,10 +30,10 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::folder::Folder;
-use stopgap_kernel::linux::Watched;
+use stopgap_kernel::linux::{Watched, heap};
 use stopgap_kernel::{Linux, budget, signals};
 use stopgap_stats::watch::{Document, End, Stall, Told, Trigger, TriggerKind};
-use stopgap_tracer::black_box::{BlackBox, Record};
+use stopgap_tracer::black_box::{BlackBox, Record, Window};
 use stopgap_tracer::description::Subject;
 use stopgap_tracer::waits::syscall_names;
 
@@ -39,6 +41,7 @@ use crate::failure::{DONE, ERROR, Failure};
 use crate::record::{remove, subject_of};
 use crate::session::tell;
 use crate::{args, output, places};
+use aside::Aside;
 use growth::MapGrowth;
 use history::Keeper;
 use pace::Pace;
@@ -74,13 +77,15 @@ const MOST_WAITING: usize = 100;
 const WAITING_PART: u64 = 4;
 /// Time after a page in which I/O pressure may be our own, because writing a page waits for the disk.
 const AFTERMATH: Nanos = Nanos::secs(2);
+/// Memory that is given back where records take less than half of what they took.
+const MUCH: Bytes = Bytes::mib(4);
 /// Longest wait for the last page when a watch ends.
 const LAST_PAGE: Nanos = Nanos::secs(120);
 
 pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
     signals::install();
     if let Some(folder) = &args.finish {
-        return page::finish(folder, args.json);
+        return page::finish(folder, args.disk, args.json);
     }
     if let Some(file) = &args.keep_in {
         return survive::keep_in(file, args.buffer);
@@ -125,6 +130,7 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
             args.output.as_deref().unwrap_or(parent).display()
         )));
     }
+    heap::keep_small();
     signals::take_requests();
     let watched = args.pid.map(Watched::open).transpose()?;
     let subject = match (args.pid, args.comm.is_empty()) {
@@ -201,7 +207,9 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
         next_look: now + LOOK,
         paces: BTreeMap::new(),
         pending: Vec::new(),
+        taking: Aside::new(),
         writing: None,
+        most: Bytes(0),
         quiet_after: Nanos(0),
         stalls: 0,
         failed: 0,
@@ -349,9 +357,13 @@ struct Watch<'a> {
     next_look: Nanos,
     paces: BTreeMap<(TriggerKind, String), Pace>,
     pending: Vec<Pending>,
+    /// The window that is written to the disk.
+    taking: Aside<Result<Waiting, String>>,
     /// Windows that are to be made into pages, and the one that is.
     waiting: VecDeque<Waiting>,
     writing: Option<Child>,
+    /// The most that records took since memory was given back.
+    most: Bytes,
     /// Until then I/O pressure may be our own.
     quiet_after: Nanos,
     stalls: u64,
@@ -364,31 +376,42 @@ impl Watch<'_> {
     /// Watches until the end; why it ended.
     fn follow(&mut self, watched: Option<&Watched>, began: Nanos) -> Result<&'static str, Failure> {
         let deadline = self.args.duration.map(|duration| began + duration);
+        let mut over = None;
         loop {
             let step = self.black_box.step();
+            let end = watched.filter(|_| over.is_none()).map(Watched::end);
+            let deadline = deadline.filter(|_| over.is_none());
             let left = deadline.map_or(step, |end| end.saturating_sub(Linux.now()));
-            let end = watched.map(Watched::end);
             let longest = Nanos(step.0.min(left.0).max(1));
             let mut fired = self.triggers.wait(end, longest);
             self.drain(&mut fired)?;
-            for trigger in fired {
-                self.fired(trigger);
+            if over.is_none() {
+                fired.into_iter().for_each(|trigger| self.fired(trigger));
             }
+            self.taken();
             self.write_pages();
             let now = Linux.now();
-            let ended = watched.is_some_and(Watched::has_ended);
-            let over = ended || signals::interrupted() || deadline.is_some_and(|end| now >= end);
-            let due = |pending: &mut Pending| over || now >= pending.due;
-            let due: Vec<Pending> = self.pending.extract_if(.., due).collect();
-            for pending in due {
+            if over.is_none() {
+                over = match () {
+                    () if watched.is_some_and(Watched::has_ended) => Some("the process ended"),
+                    () if signals::interrupted() => Some("interrupted"),
+                    () if deadline.is_some_and(|end| now >= end) => Some("its time was over"),
+                    () => None,
+                };
+            }
+            // One window at a time: its memory is shared with the ring until it is on the disk.
+            let due = |pending: &Pending| over.is_some() || now >= pending.due;
+            if !self.taking.busy()
+                && let Some(at) = self.pending.iter().position(due)
+            {
+                let pending = self.pending.remove(at);
                 self.take(pending);
             }
-            if over {
-                return Ok(match ended {
-                    true => "the process ended",
-                    false if signals::interrupted() => "interrupted",
-                    false => "its time was over",
-                });
+            if let Some(why) = over
+                && self.pending.is_empty()
+                && !self.taking.busy()
+            {
+                return Ok(why);
             }
         }
     }
@@ -419,12 +442,7 @@ impl Watch<'_> {
         if now >= self.next_look {
             let ran = Linux.thread_cpu();
             let open = self.black_box.open()?;
-            for record in &open {
-                // What a look says of threads has come already.
-                if Record::wait_of(record).is_some() {
-                    fired.extend(stream.record(record));
-                }
-            }
+            fired.extend(self.stream.look(&open));
             if let Some(survivor) = &mut self.survivor {
                 survivor.send(&self.black_box.last_open(&open));
             }
@@ -432,8 +450,19 @@ impl Watch<'_> {
             let step = self.growth.as_ref().map_or(LOOK, MapGrowth::step);
             let took = Linux.thread_cpu().saturating_sub(ran);
             self.next_look = now + Nanos(LOOK.min(step).0.max(took.0.saturating_mul(LOOK_PART)));
+            self.give_back();
         }
         Ok(())
+    }
+
+    /// Gives the memory of a busy moment back.
+    fn give_back(&mut self) {
+        let bytes = self.black_box.bytes();
+        self.most = self.most.max(bytes);
+        if self.most >= MUCH && bytes.0 < self.most.0 / 2 {
+            heap::trim();
+            self.most = bytes;
+        }
     }
 
     /// What fires because mappings grow, of a look at all threads.
@@ -463,7 +492,7 @@ impl Watch<'_> {
 
     fn fired(&mut self, trigger: Trigger) {
         let now = Linux.now();
-        let ours = self.writing.is_some() || now < self.quiet_after;
+        let ours = self.writing.is_some() || self.taking.busy() || now < self.quiet_after;
         if ours && trigger.kind == TriggerKind::IoPressure {
             return; // the page's, most likely
         }
@@ -497,7 +526,7 @@ impl Watch<'_> {
         trigger.kind == TriggerKind::Request || self.pace(trigger).allows(now, severity(trigger))
     }
 
-    /// Writes what there is of a stall, and from some seconds before it.
+    /// Has what there is of a stall, and from some seconds before it, written to the disk.
     fn take(&mut self, pending: Pending) {
         let unix_s = Linux.unix_seconds();
         let now = Linux.now();
@@ -517,38 +546,37 @@ impl Watch<'_> {
             tell("a stall is not written: the pages of those before are not ready");
             return;
         }
-        let name = folder::name(&self.directory, unix_s);
-        let spool = folder::spool(&self.directory, &name, std::process::id());
         let begin = pending.begin.max(now.saturating_sub(LONGEST_TRACE));
         let from = begin.saturating_sub(self.args.keep);
-        let taken = self
-            .black_box
-            .take(&spool, from)
-            .map_err(|error| error.to_string());
+        let window = self.black_box.window(from);
         if pending.growing().is_some() {
             let _ = self.black_box.ask_mappers(None); // an error was said when it was asked
         }
-        let told = taken.and_then(|taken| {
-            let stall = Stall {
-                unix_s,
-                triggers: pending.triggers,
-                begin_ns: pending.begin.max(taken.since).0,
-                end_ns: pending.end.0,
-                from_ns: taken.since.0,
-                taken_ns: taken.end.0,
-                suppressed,
-            };
-            write_stall(&spool, &stall).map(|()| taken.spool.bytes())
-        });
-        match told {
-            Ok(bytes) => self.waiting.push_back(Waiting { spool, bytes }),
-            Err(why) => {
-                self.failed += 1;
-                tell(&format!("a stall could not be written: {why}"));
-                let _ = remove(&spool); // of no use to anybody
-            }
+        let directory = self.directory.clone();
+        let started = match window {
+            Ok(window) => self
+                .taking
+                .start(move || write_window(&directory, window, pending, unix_s, suppressed))
+                .map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(why) = started {
+            self.not_written(&why);
         }
-        self.write_pages();
+    }
+
+    /// Looks whether a window is on the disk.
+    fn taken(&mut self) {
+        match self.taking.done() {
+            None => {}
+            Some(Ok(waiting)) => self.waiting.push_back(waiting),
+            Some(Err(why)) => self.not_written(&why),
+        }
+    }
+
+    fn not_written(&mut self, why: &str) {
+        self.failed += 1;
+        tell(&format!("a stall could not be written: {why}"));
     }
 
     /// Looks whether the page being made is ready, and has the next one made.
@@ -561,17 +589,9 @@ impl Watch<'_> {
             }
             self.writing = None;
             self.quiet_after = Linux.now() + AFTERMATH;
-            match folder::bound(&self.directory, self.args.disk) {
-                Ok(0) => {}
-                Ok(count) => tell(&format!(
-                    "{count} of the oldest stalls removed: all take {} at most",
-                    self.args.disk
-                )),
-                Err(error) => tell(&format!("{}: {error}", self.directory.display())),
-            }
         }
         if let Some(Waiting { spool, .. }) = self.waiting.pop_front() {
-            match start_page(&spool, self.args.json) {
+            match start_page(&spool, self.args) {
                 Ok(child) => self.writing = Some(child),
                 Err(error) => {
                     self.failed += 1;
@@ -591,10 +611,9 @@ impl Watch<'_> {
         if let Some(survivor) = self.survivor.take() {
             survivor.end();
         }
-        let json = self.args.json;
         let mut next = || match self.writing.take() {
             Some(child) => Some(child),
-            None => start_page(&self.waiting.pop_front()?.spool, json).ok(),
+            None => start_page(&self.waiting.pop_front()?.spool, self.args).ok(),
         };
         while let Some(mut child) = next() {
             while Linux.now() < deadline && matches!(child.try_wait(), Ok(None)) {
@@ -603,7 +622,7 @@ impl Watch<'_> {
             match child.try_wait() {
                 Ok(Some(status)) if status.success() => self.stalls += 1,
                 Ok(None) => {
-                    tell("the last page is still being made; it will be there soon");
+                    tell(&still_to_come(self.waiting.len(), &self.directory));
                     break;
                 }
                 _ => self.failed += 1,
@@ -639,6 +658,52 @@ impl Watch<'_> {
     }
 }
 
+/// What a watch says that ends while a page is being made and `waiting` windows wait for theirs.
+fn still_to_come(waiting: usize, directory: &Path) -> String {
+    const SOON: &str = "a page is still being made; it will be there soon";
+    let windows = match waiting {
+        0 => return SOON.to_owned(),
+        1 => "1 window waits".to_owned(),
+        count => format!("{count} windows wait"),
+    };
+    format!(
+        "{SOON}. {windows} for a page: the next watch with -o {} makes them",
+        directory.display()
+    )
+}
+
+/// Writes a window into a folder of its own.
+fn write_window(
+    directory: &Path,
+    window: Window,
+    pending: Pending,
+    unix_s: u64,
+    suppressed: u64,
+) -> Result<Waiting, String> {
+    let name = folder::name(directory, unix_s);
+    let spool = folder::spool(directory, &name, std::process::id());
+    let taken = window.write(&spool).map_err(|error| error.to_string());
+    let written = taken.and_then(|taken| {
+        let stall = Stall {
+            unix_s,
+            triggers: pending.triggers,
+            begin_ns: pending.begin.max(taken.since).0,
+            end_ns: pending.end.0,
+            from_ns: taken.since.0,
+            taken_ns: taken.end.0,
+            suppressed,
+        };
+        write_stall(&spool, &stall).map(|()| taken.spool.bytes())
+    });
+    match written {
+        Ok(bytes) => Ok(Waiting { spool, bytes }),
+        Err(why) => {
+            let _ = remove(&spool); // of no use to anybody
+            Err(why)
+        }
+    }
+}
+
 /// Writes when and why into the folder of a window.
 fn write_stall(spool: &Path, stall: &Stall) -> Result<(), String> {
     let written = Folder::open(spool)
@@ -647,10 +712,11 @@ fn write_stall(spool: &Path, stall: &Stall) -> Result<(), String> {
 }
 
 /// This program again, though its file may have been replaced since.
-fn start_page(spool: &Path, json: bool) -> std::io::Result<Child> {
+fn start_page(spool: &Path, args: &args::Watch) -> std::io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command.arg("watch").arg("--finish").arg(spool);
-    if json {
+    command.arg(format!("--disk={}", args.disk.0));
+    if args.json {
         command.arg("--json");
     }
     command.stdin(Stdio::null()).spawn()
@@ -666,6 +732,16 @@ mod tests {
             begin_ns: Some(Nanos::millis(begin_ms).0),
             ..Trigger::new(TriggerKind::SlowCall, Nanos::millis(end_ms).0)
         }
+    }
+
+    #[test]
+    fn an_end_says_how_many_pages_are_to_come() {
+        let of = |waiting| still_to_come(waiting, Path::new("stalls"));
+        assert_eq!(of(0), "a page is still being made; it will be there soon");
+        assert!(
+            of(1).ends_with("1 window waits for a page: the next watch with -o stalls makes them")
+        );
+        assert!(of(20).contains("soon. 20 windows wait for a page"));
     }
 
     /// ```text

@@ -3,6 +3,7 @@
 mod command;
 mod devices;
 mod files;
+pub mod heap;
 mod holds;
 mod mapping_count;
 mod memory;

@@ -4,7 +4,7 @@
 //! ```text
 //! rings in the kernel --drain, some 10 times a second--> slices in memory, the oldest go
 //!                                                     |           |
-//!                                        each record to a caller  take: the spool of a trace
+//!                                        each record to a caller  a window, and the spool of a trace from it
 //! ```
 //!
 //! Beside it the kernel counts all waits in histograms ([`BlackBox::histograms`]), whether or not the rings are read in time.
@@ -13,7 +13,8 @@ mod kept;
 mod ring;
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use stopgap_capture::{Capture, Follow, Level, Part};
@@ -33,7 +34,7 @@ use crate::spool::{self, DESCRIPTION, END, End, Spool};
 use crate::waits::{Cgroups, MAPS, Mapped, WaitsDescription, syscall_names, unsupported, waits_of};
 use kept::About;
 pub use kept::{keep, recover};
-use ring::{Ring, Slice, is_end, is_thread};
+use ring::{Part as Kept, Ring, Slice, is_end, is_thread, thread_of};
 
 /// A wait of this length has a kernel stack of its own. Shorter ones cost more than they tell.
 const LONG: Nanos = Nanos::millis(10);
@@ -71,6 +72,21 @@ pub struct BlackBox<'s> {
     paths: HashMap<u64, String>,
     /// Whether the hierarchy has been looked through since the last turn.
     walked: bool,
+}
+
+/// The last seconds, still in memory, which they share with the box.
+#[derive(Debug)]
+pub struct Window {
+    kept: Kept,
+    /// Waits that are open.
+    open: Vec<Vec<u8>>,
+    /// Files of the spool but for that of threads.
+    rings: usize,
+    description: Description,
+    maps: Vec<u8>,
+    /// From when on it has everything but what was lost.
+    since: Nanos,
+    end: Nanos,
 }
 
 /// The last seconds, written down.
@@ -237,7 +253,11 @@ impl<'s> BlackBox<'s> {
     /// # Errors
     /// As [`Capture::open`].
     pub fn open(&mut self) -> Result<Vec<Vec<u8>>> {
-        self.capture.open().map_err(unsupported)
+        let now = self.system.now().0;
+        let open = self.capture.open().map_err(unsupported)?;
+        let alive = open.iter().filter_map(|record| thread_of(record));
+        self.ring.alive(now, alive);
+        Ok(open)
     }
 
     /// Returns what [`keep`] must be sent first, of a box whose batches carry the number `id`.
@@ -289,33 +309,56 @@ impl<'s> BlackBox<'s> {
         Ok(())
     }
 
-    /// Writes what there is since `from` into the folder `path`, which is made. The box goes on.
+    /// Returns what there is since `from`. The box goes on.
     ///
     /// # Errors
-    /// A full disk among them; the folder is then of no use.
-    pub fn take(&mut self, path: &Path, from: Nanos) -> Result<Taken> {
-        let folder = spool::make(path)?;
+    /// As [`BlackBox::open`].
+    pub fn window(&mut self, from: Nanos) -> Result<Window> {
         // Open waits are written down after all that has ended.
         self.drain(Nanos(0), |_| {})?;
         let open = self.open()?;
         let end = self.system.now();
-        let found = self.capture.rings();
-        let mut records = vec![Vec::new(); found + 1];
-        let (lost, since) = self.ring.read(from.0, |ring, record| {
-            put(
-                &mut records,
-                ring.map_or(found, |ring| ring as usize),
-                record,
-            );
-        });
-        for record in &open {
-            put(&mut records, found, record);
-        }
-        let since = Nanos(since.unwrap_or(end.0).max(from.0));
+        let kept = self.ring.since(from.0);
+        let since = kept.slices.first().map_or(end.0, |slice| slice.begin);
+        let since = Nanos(since.max(from.0));
         let mut description = self.description.clone();
         let age = end.saturating_sub(since).0 / 1_000_000_000;
         let began = self.system.unix_seconds().saturating_sub(age);
         description.metadata.start = Some(utc(began));
+        Ok(Window {
+            kept,
+            open,
+            rings: self.capture.rings(),
+            description,
+            maps: self.maps.clone(),
+            since,
+            end,
+        })
+    }
+}
+
+impl Window {
+    /// Writes it into the folder `path`, which is made. It lets go of the memory while it does.
+    ///
+    /// # Errors
+    /// A full disk among them; the folder is then of no use.
+    pub fn write(self, path: &Path) -> Result<Taken> {
+        let folder = spool::make(path)?;
+        let mut files = Files::create(&folder, self.rings + 1)?;
+        for record in &self.kept.threads {
+            files.put(self.rings, record)?;
+        }
+        let mut lost = 0;
+        for slice in self.kept.slices {
+            lost += slice.lost;
+            for (ring, record) in slice.records() {
+                files.put(ring as usize, record)?;
+            }
+        }
+        for record in &self.open {
+            files.put(self.rings, record)?;
+        }
+        files.finish()?;
         let losses = (lost > 0).then(|| Loss {
             what: "rings of BPF".to_owned(),
             count: lost,
@@ -324,44 +367,78 @@ impl<'s> BlackBox<'s> {
             losses: losses.into_iter().collect(),
             ..End::default()
         };
-        let spool = write_spool(folder, &description, &records, &self.maps, Some(&about))?;
-        Ok(Taken { spool, since, end })
+        let spool = write_spool(folder, &self.description, &self.maps, Some(&about))?;
+        Ok(Taken {
+            spool,
+            since: self.since,
+            end: self.end,
+        })
     }
 }
 
-/// Adds a record to those of a file, with its length before it.
-fn put(files: &mut [Vec<u8>], number: usize, record: &[u8]) {
-    if let Some(file) = files.get_mut(number) {
+/// Files of records of a spool.
+struct Files<'f> {
+    folder: &'f Folder,
+    files: Vec<BufWriter<File>>,
+}
+
+impl Files<'_> {
+    fn create(folder: &Folder, count: usize) -> Result<Files<'_>> {
+        let files = (0..count).map(|number| {
+            let name = name_of(number);
+            let file = folder.create(name.as_ref(), 0o600);
+            file.map(|file| BufWriter::with_capacity(1 << 16, file))
+                .map_err(|error| Error::file(&folder.path().join(&name), error))
+        });
+        Ok(Files {
+            folder,
+            files: files.collect::<Result<_>>()?,
+        })
+    }
+
+    /// Adds a record to a file, with its length before it.
+    fn put(&mut self, number: usize, record: &[u8]) -> Result<()> {
+        let Some(file) = self.files.get_mut(number) else {
+            return Ok(());
+        };
         let length = u32::try_from(record.len()).unwrap_or(u32::MAX);
-        file.extend_from_slice(&length.to_le_bytes());
-        file.extend_from_slice(record);
+        let written = file
+            .write_all(&length.to_le_bytes())
+            .and_then(|()| file.write_all(record));
+        written.map_err(|error| failed(self.folder, number, error))
+    }
+
+    fn finish(self) -> Result<()> {
+        for (number, mut file) in self.files.into_iter().enumerate() {
+            file.flush()
+                .map_err(|error| failed(self.folder, number, error))?;
+        }
+        Ok(())
     }
 }
 
-/// Writes a spool of waits into `folder`: `records` of each file, lines of mappings; without an `end` it was cut off.
+fn name_of(number: usize) -> String {
+    waits_of(u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+fn failed(folder: &Folder, number: usize, error: std::io::Error) -> Error {
+    Error::file(&folder.path().join(name_of(number)), error)
+}
+
+/// Writes all but the records of a spool of waits into `folder`: lines of mappings; without an `end` it was cut off.
 fn write_spool(
     folder: Folder,
     description: &Description,
-    records: &[Vec<u8>],
     maps: &[u8],
     end: Option<&End>,
 ) -> Result<Spool> {
-    for (number, records) in records.iter().enumerate() {
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
-        write(&folder, &waits_of(number), records)?;
-    }
-    write(&folder, MAPS, maps)?;
+    let written = folder
+        .create(MAPS.as_ref(), 0o600)
+        .and_then(|mut file| file.write_all(maps));
+    written.map_err(|error| Error::file(&folder.path().join(MAPS), error))?;
     write_json(&folder, DESCRIPTION, description)?;
     if let Some(end) = end {
         write_json(&folder, END, end)?;
     }
     Spool::from_folder(folder)
-}
-
-/// Writes a file and waits for no disk.
-fn write(folder: &Folder, name: &str, bytes: &[u8]) -> Result<()> {
-    let written = folder
-        .create(name.as_ref(), 0o600)
-        .and_then(|mut file| file.write_all(bytes));
-    written.map_err(|error| Error::file(&folder.path().join(name), error))
 }

@@ -6,6 +6,7 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::process::ExitCode;
 
+use stopgap_events::units::Bytes;
 use stopgap_explain::around::lost::Lost;
 use stopgap_explain::{Explainer, Findings, Options, around};
 use stopgap_kernel::Linux;
@@ -20,7 +21,7 @@ use stopgap_tracer::perf::ElfNames;
 use stopgap_tracer::spool::Spool;
 use stopgap_tracer::waits::mappers;
 
-use super::folder::{PAGE, TRACE, stall_of};
+use super::folder::{PAGE, TRACE, bound, stall_of};
 use super::triggers::words;
 use crate::failure::{DONE, ERROR, Failure};
 use crate::output;
@@ -41,8 +42,8 @@ const INNERMOST: usize = 4;
 /// Most slow operations on the page.
 const SHOWN: usize = 10;
 
-/// Makes the files of the window in `spool`, beside it, and says the line.
-pub(super) fn finish(folder: &Path, json: bool) -> Result<ExitCode, Failure> {
+/// Makes the files of the window in `folder`, beside it, and says the line. All stalls there take `disk` at most.
+pub(super) fn finish(folder: &Path, disk: Bytes, json: bool) -> Result<ExitCode, Failure> {
     if let Err(error) = Linux.be_nice() {
         tell(&format!("the page is made at ordinary priority: {error}"));
     }
@@ -111,6 +112,13 @@ pub(super) fn finish(folder: &Path, json: bool) -> Result<ExitCode, Failure> {
         .remove(STALL.as_ref())
         .map_err(|error| wrong(&error))?;
     spool.remove()?;
+    match bound(directory, disk) {
+        Ok(0) => {}
+        Ok(count) => tell(&format!(
+            "{count} of the oldest stalls removed: all take {disk} at most"
+        )),
+        Err(error) => tell(&format!("{}: {error}", directory.display())),
+    }
     Ok(ExitCode::from(if whole { DONE } else { ERROR }))
 }
 

@@ -180,6 +180,29 @@ impl Stream {
         })
     }
 
+    /// Takes a look at all threads: counts of each, and waits that are open. Returns what these fire. Threads that the look has not are
+    /// forgotten, and those whose beginning was lost are known from now on: a full ring may lose either.
+    pub(super) fn look(&mut self, look: &[Vec<u8>]) -> Vec<Trigger> {
+        let mut alive = HashSet::with_capacity(look.len());
+        let mut fired = Vec::new();
+        for record in look {
+            if Record::wait_of(record).is_some() {
+                fired.extend(self.record(record));
+            } else if let Ok(Record::Task(task)) = Record::parse(record) {
+                alive.insert(task.tid);
+                if !self.threads.contains_key(&task.tid) {
+                    self.record(record);
+                }
+            }
+        }
+        self.threads.retain(|tid, _| alive.contains(tid));
+        let processes: HashSet<u32> = self.threads.values().map(|thread| thread.pid).collect();
+        let asked = self.whose.pid;
+        self.followed
+            .retain(|pid| processes.contains(pid) || asked == Some(*pid));
+        fired
+    }
+
     /// Takes what threads were there when the watch began: children whose number is less than that of their parent are
     /// followed, too.
     pub(super) fn begun(&mut self) {

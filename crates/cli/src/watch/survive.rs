@@ -26,6 +26,8 @@ const PREFIX: &str = ".last-seconds.";
 const SUFFIX: &str = ".box";
 /// What may wait for the other process; more is not kept.
 const MOST_WAITING: usize = 32 << 20;
+/// Memory for what waits that is kept.
+const MUCH: usize = 1 << 20;
 /// What is asked for of a stall of which nobody saw the end.
 const LOOK_BACK: Nanos = Nanos::secs(10);
 /// Longest wait for the other process when a watch ends.
@@ -99,6 +101,9 @@ impl Survivor {
             }
         }
         self.waiting.drain(..sent);
+        if self.waiting.capacity() > MUCH && self.waiting.len() < MUCH {
+            self.waiting.shrink_to(MUCH); // the disk has been behind
+        }
         if self.broken {
             self.waiting.clear();
         }

@@ -21,7 +21,7 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::local_time::utc;
 
 use super::ring::{Slice, begun, entry, remember};
-use super::{Record, Taken, flag, write_spool};
+use super::{Files, Record, Taken, flag, write_spool};
 use crate::description::Description;
 use crate::error::{Error, Result};
 use crate::spool;
@@ -219,7 +219,8 @@ impl Kept {
         description.metadata.start = Some(utc(began.saturating_add(after / 1_000_000_000)));
         let files = description.waits.as_ref().map_or(0, |waits| waits.files);
         let files = files.min(1 << 12);
-        let mut records = vec![Vec::new(); files as usize + 1];
+        let folder = spool::make(path)?;
+        let mut out = Files::create(&folder, files as usize + 1)?;
         // The last look at each thread says what it was in; earlier looks say the same, or what has ended since.
         let mut open: BTreeMap<u32, &[u8]> = BTreeMap::new();
         for batch in &self.batches {
@@ -228,20 +229,20 @@ impl Kept {
                     Some(wait) if wait.flags & flag::OPEN != 0 => {
                         open.insert(wait.tid, record);
                     }
-                    _ => super::put(&mut records, ring as usize, record),
+                    _ => out.put(ring as usize, record)?,
                 }
             }
         }
         // In a file of their own, because they come after all that has ended.
         for record in open.into_values() {
-            super::put(&mut records, files as usize, record);
+            out.put(files as usize, record)?;
         }
+        out.finish()?;
         description.waits = Some(WaitsDescription {
             files: files + 1,
             no_page_locks: false,
         });
-        let folder = spool::make(path)?;
-        let spool = write_spool(folder, &description, &records, &[], None)?;
+        let spool = write_spool(folder, &description, &[], None)?;
         Ok(Some(Taken { spool, since, end }))
     }
 

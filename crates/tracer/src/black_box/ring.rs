@@ -4,8 +4,11 @@
 //! names of threads | slice  slice  slice  slice |  <- a slice a reading
 //!  as they were here ^ first                 last ^
 //! ```
+//!
+//! A window shares its slices with the ring, so that it can be written while the ring goes on.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 /// The kind of a record of a thread (`stopgap_capture::Record`), and where such a record has what the ring needs of it.
 const TASK: u8 = 5;
@@ -18,7 +21,7 @@ const TIME: usize = 16;
 const COMM: usize = 104;
 const MAKER: usize = 120;
 
-/// Memory that a slice may have beside twice its entries.
+/// Memory that a slice may have beside its entries and an eighth of them.
 const SPARE: usize = 4 << 10;
 
 /// Bits of an entry's head that hold the record's length; above them is the number of its ring.
@@ -54,10 +57,7 @@ impl Slice {
     pub(super) fn threads(&self) -> Vec<&[u8]> {
         let records = self.records().map(|(_, record)| record);
         let mut threads: Vec<&[u8]> = records.filter(|record| is_thread(record)).collect();
-        threads.sort_by_key(|record| {
-            let time = record[TIME..].first_chunk().copied();
-            time.map_or(0, u64::from_le_bytes)
-        });
+        threads.sort_by_key(|record| time_of(record));
         threads
     }
 
@@ -98,7 +98,7 @@ impl Slice {
     /// Frees memory that it does not need. A slice of a quiet moment takes over the memory of a busy one, and would hold all of it
     /// for as long as it is kept.
     fn fit(&mut self) {
-        if self.entries.capacity() > 2 * self.entries.len() + SPARE {
+        if self.entries.capacity() > self.entries.len() / 8 * 9 + SPARE {
             self.entries.shrink_to_fit();
         }
     }
@@ -117,22 +117,37 @@ impl Slice {
     }
 }
 
+/// The names of a window's threads, and its slices.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    /// Records of the moment at which the first slice begins.
+    pub(super) threads: Vec<Vec<u8>>,
+    pub(super) slices: Vec<Arc<Slice>>,
+}
+
 /// Slices, and the threads that there were before the first one.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
-    slices: VecDeque<Slice>,
+    slices: VecDeque<Arc<Slice>>,
     bytes: usize,
+    /// Slices that have gone, and that windows still share.
+    held: Vec<Arc<Slice>>,
     /// The last record of each thread before the first slice.
     threads: HashMap<u32, Box<[u8]>>,
+    /// The threads that lived at a time which the first slice has not come to.
+    alive: Option<(u64, HashSet<u32>)>,
 }
 
 impl Ring {
-    /// Adds a slice. Slices that ended before `from`, and the oldest while all have more than `most` bytes, go. Returns the
-    /// memory of one of them, to be used again.
+    /// Adds a slice. Slices that ended before `from`, and the oldest while all have more than `most` bytes, go. What windows
+    /// still share counts, but the ring may have half of `most` in any case. Returns the memory of one of the slices, to be used again.
     pub(super) fn push(&mut self, mut slice: Slice, from: u64, most: usize) -> Option<Vec<u8>> {
         slice.fit();
         self.bytes += slice.bytes();
-        self.slices.push_back(slice);
+        self.slices.push_back(Arc::new(slice));
+        self.held.retain(|slice| Arc::strong_count(slice) > 1);
+        let held: usize = self.held.iter().map(|slice| slice.bytes()).sum();
+        let most = most.saturating_sub(held).max(most / 2);
         let mut free = None;
         while let Some(first) = self.slices.front()
             && self.slices.len() > 1
@@ -145,9 +160,30 @@ impl Ring {
             for record in gone.threads() {
                 remember(&mut self.threads, record);
             }
-            free = Some(gone.entries);
+            match Arc::try_unwrap(gone) {
+                Ok(gone) => free = Some(gone.entries),
+                Err(shared) => self.held.push(shared),
+            }
         }
+        self.forget();
         free
+    }
+
+    /// Takes the threads that lived at a time. The ring forgets others when its first slice is later than that: the end of a thread
+    /// may be among the records that were lost.
+    pub(super) fn alive(&mut self, time: u64, threads: impl Iterator<Item = u32>) {
+        if self.alive.is_none() {
+            self.alive = Some((time, threads.collect()));
+        }
+    }
+
+    fn forget(&mut self) {
+        let first = self.slices.front().map_or(0, |slice| slice.begin);
+        let Some((time, alive)) = self.alive.take_if(|(time, _)| first > *time) else {
+            return;
+        };
+        self.threads
+            .retain(|tid, record| alive.contains(tid) || time_of(record) > time);
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -155,16 +191,11 @@ impl Ring {
     }
 
     pub(super) fn last(&self) -> Option<&Slice> {
-        self.slices.back()
+        self.slices.back().map(|slice| &**slice)
     }
 
-    /// Gives `each` the threads that there were before `from`, as records of the moment at which the ring begins, then
-    /// records of the slices that ended at `from` or later. Returns how many were lost among these, and when they begin.
-    pub(super) fn read(
-        &self,
-        from: u64,
-        mut each: impl FnMut(Option<u32>, &[u8]),
-    ) -> (u64, Option<u64>) {
+    /// Returns the threads that there were before `from`, and the slices that ended at `from` or later.
+    pub(super) fn since(&self, from: u64) -> Part {
         let first = self.slices.partition_point(|slice| slice.end < from);
         let mut threads = self.threads.clone();
         for slice in self.slices.range(..first) {
@@ -172,24 +203,31 @@ impl Ring {
                 remember(&mut threads, record);
             }
         }
-        let begin = self.slices.get(first).map(|slice| slice.begin);
-        for record in threads.into_values() {
-            each(None, &begun(&record, begin.unwrap_or(from)));
+        let slices: Vec<_> = self.slices.range(first..).cloned().collect();
+        let begin = slices.first().map_or(from, |slice| slice.begin);
+        let threads = threads.into_values().map(|record| begun(&record, begin));
+        Part {
+            threads: threads.collect(),
+            slices,
         }
-        let mut lost = 0;
-        for slice in self.slices.range(first..) {
-            lost += slice.lost;
-            for (ring, record) in slice.records() {
-                each(Some(ring), record);
-            }
-        }
-        (lost, begin)
     }
+}
+
+/// Returns when a thread's record was written.
+fn time_of(record: &[u8]) -> u64 {
+    let time = record[TIME..].first_chunk().copied();
+    time.map_or(0, u64::from_le_bytes)
 }
 
 /// Whether a record is one of a thread.
 pub(super) fn is_thread(record: &[u8]) -> bool {
     record.first() == Some(&TASK) && record.len() >= MAKER + 4
+}
+
+/// Returns the thread that a record is one of.
+pub(super) fn thread_of(record: &[u8]) -> Option<u32> {
+    let tid = record.get(TID..)?.first_chunk().copied();
+    tid.map(u32::from_le_bytes).filter(|_| is_thread(record))
 }
 
 /// Whether a record of a thread says that it ends.
@@ -219,13 +257,7 @@ pub(super) fn begun(record: &[u8], time: u64) -> Vec<u8> {
 
 /// Keeps a thread's record where it lives.
 pub(super) fn remember(threads: &mut HashMap<u32, Box<[u8]>>, record: &[u8]) {
-    if !is_thread(record) {
-        return;
-    }
-    let tid = record[TID..]
-        .first_chunk()
-        .map(|tid| u32::from_le_bytes(*tid));
-    let Some(tid) = tid else { return };
+    let Some(tid) = thread_of(record) else { return };
     match record[WHY] {
         // The name of a mark is none of the thread.
         RENAMED if record[COMM] == 1 => {}
@@ -256,19 +288,20 @@ mod tests {
 
     /// Reads the ring: threads by number and name, and the bytes of other records.
     fn read(ring: &Ring, from: u64) -> (Vec<(u8, u8)>, Vec<u8>, Option<u64>) {
-        let (mut threads, mut others) = (Vec::new(), Vec::new());
-        let (_, begin) = ring.read(from, |ring, record| match ring {
-            None => {
-                assert_eq!((record[WHY], record[MAKER]), (BEGIN, 0));
-                threads.push((record[TID], record[104]));
-            }
-            Some(ring) => {
-                assert_eq!(ring, 3);
-                others.push(record[0]);
-            }
+        let part = ring.since(from);
+        let threads = part.threads.iter().map(|record| {
+            assert_eq!((record[WHY], record[MAKER]), (BEGIN, 0));
+            (record[TID], record[104])
         });
+        let mut threads: Vec<(u8, u8)> = threads.collect();
         threads.sort_unstable();
-        (threads, others, begin)
+        let records = part.slices.iter().flat_map(|slice| slice.records());
+        let others = records.map(|(ring, record)| {
+            assert_eq!(ring, 3);
+            record[0]
+        });
+        let begin = part.slices.first().map(|slice| slice.begin);
+        (threads, others.collect(), begin)
     }
 
     #[test]
@@ -315,7 +348,7 @@ mod tests {
         }
         let memory: usize = ring.slices.iter().map(|s| s.entries.capacity()).sum();
         assert!(
-            memory <= 2 * ring.bytes() + ring.slices.len() * SPARE,
+            memory <= ring.bytes() / 8 * 9 + ring.slices.len() * SPARE,
             "{memory}"
         );
     }
@@ -329,5 +362,59 @@ mod tests {
             assert_eq!(freed.is_some(), time >= 4, "{time}");
         }
         assert_eq!(read(&ring, 0).2, Some(960));
+    }
+
+    /// ```text
+    /// ring    | ........ |                    at most 2,000 bytes
+    /// window  | ........ |                    shared by then, and held while it is written
+    /// ring                 ..... | ......     at most half of 2,000 meanwhile
+    /// ```
+    #[test]
+    fn a_window_that_is_written_takes_from_the_rings_room() {
+        let mut ring = Ring::default();
+        let grow = |ring: &mut Ring| {
+            for _ in 0..100 {
+                ring.push(slice(0, &[&[1; 112], &[2; 376]]), 0, 2_000);
+            }
+        };
+        grow(&mut ring);
+        let window = ring.since(0);
+        let shared: usize = window.slices.iter().map(|slice| slice.bytes()).sum();
+        assert_eq!(shared, ring.bytes());
+        assert!(ring.held.is_empty(), "both have the same memory");
+        grow(&mut ring);
+        let held: usize = ring.held.iter().map(|slice| slice.bytes()).sum();
+        assert_eq!(held, shared);
+        assert!(
+            ring.bytes() <= 1_000 && ring.bytes() > 0,
+            "{}",
+            ring.bytes()
+        );
+        drop(window);
+        grow(&mut ring);
+        assert!(ring.held.is_empty() && ring.bytes() > 1_000);
+    }
+
+    /// 8 ended, and its record was lost; 9 began after the look; 10 ended before the ring began, by its record.
+    #[test]
+    fn threads_whose_end_was_lost_are_forgotten() {
+        let mut ring = Ring::default();
+        let at = |time: u64, mut record: Vec<u8>| {
+            record[TIME] = u8::try_from(time).unwrap();
+            record
+        };
+        let threads = [7, 8, 10].map(|tid| at(1, task(1, tid, b'a')));
+        ring.push(
+            slice(0, &threads.each_ref().map(|record| &record[..])),
+            0,
+            1 << 20,
+        );
+        let (ends, begins) = (at(21, task(4, 10, b'a')), at(33, task(2, 9, b'b')));
+        ring.push(slice(20, &[&ends, &begins]), 0, 1 << 20);
+        ring.alive(30, [7].into_iter());
+        ring.push(slice(40, &[&[1; 112]]), 15, 1 << 20);
+        assert_eq!(ring.threads.len(), 3, "the ring begins before the look");
+        ring.push(slice(60, &[&[1; 112]]), 35, 1 << 20);
+        assert_eq!(read(&ring, 0).0, [(7, b'a'), (9, b'b')]);
     }
 }

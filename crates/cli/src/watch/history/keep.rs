@@ -6,14 +6,17 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use stopgap_events::units::Nanos;
 use stopgap_kernel::Linux;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::folder::Folder;
+use stopgap_stats::history::{Key, Sum};
 use stopgap_trace::{Metadata, Text, file};
 use stopgap_tracer::black_box::{BlackBox, Histogram};
 
+use super::super::aside::Aside;
 use super::FOLDER;
 use super::files::{ID, Level, Name, due, names};
 use super::rows::{Row, metadata_of, of_histogram};
@@ -24,6 +27,8 @@ use crate::whole_file::random;
 const STEP: Nanos = Nanos::secs(10);
 /// From the end of a period to its reading: programs that were under way are done.
 const SETTLE: Nanos = Nanos::millis(20);
+/// Longest wait for the last reading when a watch ends.
+const LAST: Nanos = Nanos::secs(5);
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3_600;
 /// The end of the name of a file that is being written.
@@ -31,11 +36,15 @@ pub(super) const PARTIAL: &str = ".partial";
 
 /// Keeps the history of one watch.
 pub(in crate::watch) struct Keeper {
-    folder: Folder,
+    folder: Arc<Folder>,
+    /// The reading that is written.
+    writing: Aside<io::Result<()>>,
+    /// Whether something is to be merged.
+    looking: Aside<bool>,
     /// Nobody else keeps one here.
     _lock: OwnedFd,
     metadata: Metadata,
-    boot: Option<Text>,
+    boot: Option<String>,
     calls: BTreeMap<u32, String>,
     /// Nanoseconds since 1970 when the clock since boot was 0.
     epoch: u64,
@@ -78,9 +87,11 @@ impl Keeper {
         let metadata = metadata_of(black_box.metadata());
         let now = Linux.now();
         Some(Keeper {
-            folder,
+            folder: Arc::new(folder),
+            writing: Aside::new(),
+            looking: Aside::new(),
             _lock: lock,
-            boot: metadata.boot_id.as_deref().map(Text::from),
+            boot: metadata.boot_id.clone(),
             metadata,
             calls,
             epoch: epoch(now),
@@ -100,6 +111,7 @@ impl Keeper {
             None if now >= self.began + STEP => self.turn(black_box),
             _ => {}
         }
+        self.written();
         self.thin();
     }
 
@@ -109,8 +121,11 @@ impl Keeper {
             self.read(black_box);
         }
         self.turn(black_box);
+        let deadline = Linux.now() + LAST;
         Linux.sleep_until(Linux.now() + SETTLE);
+        self.wait(deadline);
         self.read(black_box);
+        self.wait(deadline);
         if let Some(mut child) = self.thinning.take() {
             let _ = child.try_wait(); // otherwise it goes on by itself
         }
@@ -139,12 +154,47 @@ impl Keeper {
             Err(error) => return self.fails(&error),
         };
         let times = [begin, end].map(|time| self.epoch.saturating_add(time.0));
-        let rows = histograms
+        let counted = histograms
             .iter()
-            .map(|histogram| self.row(histogram, times, end, black_box));
-        let rows: Vec<Row> = rows.collect();
+            .map(|histogram| self.counted(histogram, black_box));
+        let counted: Vec<(Key, Sum)> = counted.collect();
         let name = Name::at(Level::Part, times[0] / SECOND);
-        match write(&self.folder, &name, &self.metadata, rows) {
+        if self.writing.busy() {
+            return self.fails(&"the disk has not taken the reading before");
+        }
+        let (folder, metadata) = (Arc::clone(&self.folder), self.metadata.clone());
+        let boot = self.boot.clone();
+        let write = move || {
+            let boot: Option<Text> = boot.as_deref().map(Text::from);
+            let rows = counted.into_iter().map(|(key, sum)| Row {
+                begin: times[0],
+                end: times[1],
+                uptime: Some(end.0),
+                boot: boot.clone(),
+                key,
+                sum,
+            });
+            write(&folder, &name, &metadata, rows)
+        };
+        if let Err(error) = self.writing.start(write) {
+            self.fails(&error);
+        }
+    }
+
+    /// Waits until what is read is written, or the time has come.
+    fn wait(&mut self, deadline: Nanos) {
+        while self.writing.busy() && Linux.now() < deadline {
+            Linux.sleep_until(Linux.now() + Nanos::millis(1));
+            self.written();
+        }
+    }
+
+    /// Looks whether a reading is written.
+    fn written(&mut self) {
+        let Some(written) = self.writing.done() else {
+            return;
+        };
+        match written {
             Ok(()) if self.failed > 0 => {
                 tell(&format!(
                     "the history is written again; {} s are missing",
@@ -157,25 +207,11 @@ impl Keeper {
         }
     }
 
-    fn row(
-        &self,
-        histogram: &Histogram,
-        [begin, end]: [u64; 2],
-        uptime: Nanos,
-        black_box: &mut BlackBox<'_>,
-    ) -> Row {
+    fn counted(&self, histogram: &Histogram, black_box: &mut BlackBox<'_>) -> (Key, Sum) {
         let call = histogram.call.and_then(|call| self.calls.get(&call));
         let cgroup = histogram.process.as_ref();
         let cgroup = cgroup.and_then(|process| black_box.cgroup(process.cgroup));
-        let (key, sum) = of_histogram(histogram, call.map(String::as_str), cgroup);
-        Row {
-            begin,
-            end,
-            uptime: Some(uptime.0),
-            boot: self.boot.clone(),
-            key,
-            sum,
-        }
+        of_histogram(histogram, call.map(String::as_str), cgroup)
     }
 
     /// Says the first of several failures: a full disk stays full for long.
@@ -198,12 +234,18 @@ impl Keeper {
             self.thinning = None;
         }
         let hour = Linux.unix_seconds() / HOUR;
-        if self.thinned == hour {
-            return;
+        if self.thinned != hour && !self.looking.busy() {
+            self.thinned = hour;
+            let folder = Arc::clone(&self.folder);
+            let started = self.looking.start(move || {
+                let (merges, gone) = due(&names(&folder), hour * HOUR);
+                !merges.is_empty() || !gone.is_empty()
+            });
+            if let Err(error) = started {
+                tell(&format!("the history cannot be thinned: {error}"));
+            }
         }
-        self.thinned = hour;
-        let (merges, gone) = due(&names(&self.folder), hour * HOUR);
-        if merges.is_empty() && gone.is_empty() {
+        if self.looking.done() != Some(true) {
             return;
         }
         let child = Command::new("/proc/self/exe")
