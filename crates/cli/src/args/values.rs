@@ -27,13 +27,16 @@ pub(super) fn size(text: &str) -> Result<Bytes, String> {
         .ok_or_else(|| format!("'{text}' is more memory than there is; give at most {most}"))
 }
 
-/// A time; of hours, too, because what watches runs for days.
+/// A time; of hours and days, too, because what watches runs for days.
 pub(super) fn time(text: &str) -> Result<Nanos, String> {
-    const MINUTES: u64 = 60;
-    let hours = text.strip_suffix('h').map(str::parse::<u64>);
-    let time: Nanos = match hours {
-        Some(Ok(hours)) => Nanos(hours.saturating_mul(MINUTES * Nanos::secs(60).0)),
-        _ => text.parse()?,
+    const UNITS: [(char, Nanos); 2] = [('h', Nanos::secs(3_600)), ('d', Nanos::secs(24 * 3_600))];
+    let long = UNITS.into_iter().find_map(|(letter, unit)| {
+        let number: u64 = text.strip_suffix(letter)?.parse().ok()?;
+        Some(Nanos(number.saturating_mul(unit.0)))
+    });
+    let time: Nanos = match long {
+        Some(time) => time,
+        None => text.parse()?,
     };
     (time <= LONGEST)
         .then_some(time)

@@ -145,22 +145,15 @@ impl What {
 
 /// A time back from now: `-24h`, `24h`, `7d`.
 fn back(text: &str) -> Result<Nanos, String> {
-    const LONGEST: u64 = 30 * 24 * 3_600;
-    let wrong = || format!("'{text}' is no time back; write it as -24h, -30m or -7d");
     let length = text.strip_prefix('-').unwrap_or(text);
-    let number = length.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &length[number.len()..] {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 24 * 3_600,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    match number.saturating_mul(unit) {
-        0 => Err(format!("'{text}': nothing happens in no time")),
-        seconds if seconds > LONGEST => Err(format!("'{text}' is longer than 30 days")),
-        seconds => Ok(Nanos::secs(seconds)),
+    if !length.ends_with(|c: char| c.is_ascii_alphabetic()) {
+        return Err(format!(
+            "'{text}' is no time back; write it as -24h, -30m or -7d"
+        ));
+    }
+    match time(length)? {
+        Nanos(0) => Err(format!("'{text}': nothing happens in no time")),
+        back => Ok(back),
     }
 }
 
