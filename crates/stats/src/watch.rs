@@ -89,6 +89,8 @@ pub enum TriggerKind {
     Blocked,
     /// The CPU quota of its cgroup stopped a thread.
     CpuQuota,
+    /// A signal stopped a process (state T).
+    Stopped,
     /// A process maps more and more, and would come to the kernel's limit.
     MapGrowth,
     /// A program marked a moment.
@@ -132,6 +134,20 @@ pub struct Trigger {
     /// Growth of a process's mappings; `measured_ns` is the time to the limit.
     #[serde(default)]
     pub growth: Option<Growth>,
+    /// The signal that stopped a process, and its sender; null of other triggers, and where the trace has no such signal.
+    #[serde(default)]
+    pub stopped_by: Option<Sender>,
+}
+
+/// The sender of a signal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Sender {
+    /// The signal's number.
+    pub signal: u32,
+    /// The thread that sent it, or on whose CPU the kernel did.
+    pub tid: u32,
+    /// Its name, where it is known.
+    pub task: Option<String>,
 }
 
 /// Mappings of a process that become more.
@@ -173,6 +189,7 @@ impl Trigger {
             task: None,
             open: false,
             growth: None,
+            stopped_by: None,
         }
     }
 }

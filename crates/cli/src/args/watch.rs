@@ -30,8 +30,8 @@ pub(crate) struct Watch {
     pub(crate) psi: Vec<Psi>,
     /// Time that a thread loses in one system call, asleep or without a CPU, and that fires, as
     /// fsync=50ms,futex=1s. Beside calls: fault (page faults), any (calls and faults but for waits for work,
-    /// as poll), run-queue (ready without a CPU), blocked (state D), cpu-quota; off: none [default:
-    /// any=250ms,run-queue=100ms,blocked=1s,cpu-quota=100ms].
+    /// as poll), run-queue (ready without a CPU), blocked (state D), stopped (by SIGSTOP), cpu-quota; off: none [default:
+    /// any=250ms,run-queue=100ms,blocked=1s,stopped=1s,cpu-quota=100ms].
     #[arg(long, value_name = "WHAT=TIME", value_delimiter = ',', value_parser = slow)]
     pub(crate) slow: Vec<Slow>,
     /// Growth that fires, as 24h/1m: at the rate of the last minute a process would have as many mappings as the kernel
@@ -127,6 +127,8 @@ pub(crate) enum What {
     RunQueue,
     /// State D.
     Blocked,
+    /// State T.
+    Stopped,
     /// Its cgroup's quota of CPU time.
     CpuQuota,
 }
@@ -138,6 +140,7 @@ impl What {
             What::Any => "any",
             What::RunQueue => "run-queue",
             What::Blocked => "blocked",
+            What::Stopped => "stopped",
             What::CpuQuota => "cpu-quota",
         }
     }
@@ -224,13 +227,14 @@ fn slow(text: &str) -> Result<Slow, String> {
         "any" => What::Any,
         "run-queue" => What::RunQueue,
         "blocked" => What::Blocked,
+        "stopped" => What::Stopped,
         "cpu-quota" => What::CpuQuota,
         call if call == FAULT || syscall_names().values().any(|name| name == call) => {
             What::Call(call.to_owned())
         }
         _ => {
             return Err(format!(
-                "'{word}' is no system call of this machine, nor fault, any, run-queue, blocked or cpu-quota"
+                "'{word}' is no system call of this machine, nor fault, any, run-queue, blocked, stopped or cpu-quota"
             ));
         }
     };
@@ -278,6 +282,7 @@ impl Watch {
                 (What::Any, 250),
                 (What::RunQueue, 100),
                 (What::Blocked, 1_000),
+                (What::Stopped, 1_000),
                 (What::CpuQuota, 100),
             ]
             .map(limit)

@@ -8,15 +8,17 @@
 //! | sleeps in a call that waits for work (`poll`, `epoll_wait`, `read`, a futex that is no lock, ...) | the time without a CPU after the wake-up |
 //! | sleeps in another call, in a page fault, or uninterruptibly (state D) in any | all |
 //! | is ready and has no CPU | all |
+//! | is stopped by a signal (state T), and not by that of a terminal | all |
 //!
 //! Waits of a thread in the same call at the same place, one right after the other, are one loss.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use rustix::process::Signal;
 use stopgap_events::units::Nanos;
 use stopgap_explain::around::lost::is_idle;
-use stopgap_stats::watch::{Trigger, TriggerKind};
-use stopgap_tracer::black_box::{Record, TaskEvent, Wait, flag};
+use stopgap_stats::watch::{Sender, Trigger, TriggerKind};
+use stopgap_tracer::black_box::{Record, Signal as SignalRecord, TaskEvent, Wait, flag};
 use stopgap_tracer::waits::mark_of;
 
 use crate::args::{FAULT, Limit, What};
@@ -27,14 +29,30 @@ const BREATH: u64 = 2_000_000;
 const QUOTA: u64 = 1_000_000_000;
 /// The kernel's priority of a thread that nobody has made nicer. What is nicer has agreed to wait for a CPU.
 const ORDINARY: i32 = 120;
-/// Sleeps of these states may be stalls: interruptible and uninterruptible. Who is stopped or ended loses nothing.
+/// Sleeps of these states may be stalls: interruptible and uninterruptible.
 const INTERRUPTIBLE: u32 = 1;
 const UNINTERRUPTIBLE: u32 = 2;
+/// State T. What a debugger stops has another state.
+const STOPPED: u32 = 4;
 /// Together with `UNINTERRUPTIBLE`: a kernel thread that idles.
 const NO_LOAD: u32 = 0x400;
 
 /// No machine numbers its calls higher.
 const MOST_CALLS: usize = 1 << 12;
+
+/// Threads of a process stop for one signal within this time.
+const SAME_STOP: u64 = 1_000_000_000;
+
+fn is(signal: Signal, number: u32) -> bool {
+    u32::try_from(signal.as_raw()) == Ok(number)
+}
+
+/// Whether a signal is one by which a terminal stops a program.
+fn is_of_terminal(number: u32) -> bool {
+    [Signal::TSTP, Signal::TTIN, Signal::TTOU]
+        .iter()
+        .any(|&signal| is(signal, number))
+}
 
 /// What fires for whom.
 #[derive(Debug, Clone, Default)]
@@ -61,6 +79,16 @@ struct Thread {
     fired: u64,
     loss: Loss,
     quota: Quota,
+    /// Of the first thread of a process.
+    stop: Stop,
+}
+
+/// How a process was stopped last.
+#[derive(Debug, Default)]
+struct Stop {
+    by: Option<Sender>,
+    /// The thread that fired, and when its stop began. Other threads of the process stop at the same time.
+    fired: Option<(u32, u64)>,
 }
 
 /// A system call.
@@ -101,6 +129,7 @@ pub(super) struct Stream {
     any: Option<u64>,
     run_queue: Option<u64>,
     blocked: Option<u64>,
+    stopped: Option<u64>,
     quota: Option<u64>,
     whose: Whose,
     /// The processes of `whose.pid`.
@@ -134,6 +163,7 @@ impl Stream {
             any: of(&What::Any),
             run_queue: of(&What::RunQueue),
             blocked: of(&What::Blocked),
+            stopped: of(&What::Stopped),
             quota: of(&What::CpuQuota),
             followed: whose.pid.into_iter().collect(),
             whose,
@@ -146,7 +176,11 @@ impl Stream {
         if let Some(wait) = Record::wait_of(bytes) {
             return self.wait(&wait);
         }
-        if let Ok(Record::Task(task)) = Record::parse(bytes) {
+        let parsed = Record::parse(bytes).ok()?;
+        if let Record::Signal(signal) = &parsed {
+            self.signal(signal);
+        }
+        if let Record::Task(task) = parsed {
             if task.event == TaskEvent::Exited {
                 self.threads.remove(&task.tid);
                 return None;
@@ -163,6 +197,52 @@ impl Stream {
             thread.comm = task.comm;
         }
         None
+    }
+
+    /// Remembers who stopped a process.
+    fn signal(&mut self, signal: &SignalRecord) {
+        let sender = Sender {
+            signal: signal.number.into(),
+            tid: signal.tid,
+            task: self.name(signal.tid),
+        };
+        if (is_of_terminal(sender.signal) || is(Signal::STOP, sender.signal))
+            && let Some(leader) = self.threads.get_mut(&signal.target_tgid)
+        {
+            leader.stop.by = Some(sender);
+        }
+    }
+
+    /// What fires where a wait is a stop by a signal, but for those of a terminal: somebody has typed that.
+    fn stop(&mut self, wait: &Wait, asleep: u64) -> Option<Trigger> {
+        let limit = self.stopped.filter(|&limit| asleep >= limit)?;
+        let thread = self.threads.get(&wait.tid)?;
+        let (pid, task) = (thread.pid, thread.comm.clone());
+        let leader = self.threads.get_mut(&pid);
+        let by = leader.as_ref().and_then(|leader| leader.stop.by.clone());
+        if by.as_ref().is_some_and(|by| is_of_terminal(by.signal)) {
+            return None;
+        }
+        if let Some(leader) = leader {
+            let fired = leader.stop.fired;
+            let other =
+                |(tid, left): (u32, u64)| tid != wait.tid && left.abs_diff(wait.left) < SAME_STOP;
+            if fired.is_some_and(other) {
+                return None;
+            }
+            leader.stop.fired = Some((wait.tid, wait.left));
+        }
+        Some(Trigger {
+            begin_ns: Some(wait.left),
+            measured_ns: Some(asleep),
+            threshold_ns: Some(limit),
+            pid: Some(pid),
+            tid: Some(wait.tid),
+            task: Some(task),
+            open: wait.flags & flag::OPEN != 0,
+            stopped_by: by,
+            ..Trigger::new(TriggerKind::Stopped, wait.ran)
+        })
     }
 
     fn mark(&self, mark: &str, tid: u32, time: u64) -> Option<Trigger> {
@@ -255,6 +335,9 @@ impl Stream {
         };
         let asleep = ready.saturating_sub(wait.left);
         let waited = wait.ran.saturating_sub(ready);
+        if wait.state & STOPPED != 0 {
+            return self.stop(wait, asleep);
+        }
         let thread = self.threads.get_mut(&wait.tid)?;
         let native = wait.flags & (flag::COMPAT | flag::NEW) == 0;
         let known = wait.call.filter(|_| native);
@@ -551,5 +634,76 @@ mod tests {
             ..Whose::default()
         };
         assert!(!fires(not(6)) && !fires(not(5)) && fires(not(7)));
+    }
+
+    /// A signal from thread 5, "shell", to process 6.
+    fn signal(number: u8, time: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 32];
+        (bytes[0], bytes[1], bytes[4], bytes[16], bytes[20]) = (8, number, 5, 6, 6);
+        bytes[8..16].copy_from_slice(&(time * MS).to_le_bytes());
+        bytes
+    }
+
+    /// 0x104 is TASK_STOPPED, 0x108 TASK_TRACED of Linux 6.
+    #[test]
+    fn a_stop_fires_once_a_process_and_not_by_a_terminal_or_a_debugger() {
+        let begin = || {
+            let mut stream = stream(&limits(&[(What::Stopped, 1_000)]), Whose::default());
+            stream.record(&task(6, 6, 5, "writer", 120));
+            stream
+        };
+        let mut own = begin();
+        own.record(&signal(19, 10));
+        assert_eq!(own.record(&wait(7, 0x104, flag::OPEN, [10, 0, 900])), None);
+        let fires = own.record(&wait(7, 0x104, flag::OPEN, [10, 0, 1_100]));
+        let fires = fires.unwrap();
+        assert_eq!((fires.kind, fires.open), (TriggerKind::Stopped, true));
+        let by = fires.stopped_by.unwrap();
+        assert_eq!(
+            (by.signal, by.tid, by.task.as_deref()),
+            (19, 5, Some("shell"))
+        );
+        let mut first = wait(7, 0x104, flag::OPEN, [11, 0, 1_200]);
+        first[4] = 6;
+        assert_eq!(own.record(&first), None, "the same stop of another thread");
+        let ends = own.record(&wait(7, 0x104, 0, [10, 2_010, 2_011]));
+        assert_eq!(told(ends), Some((TriggerKind::Stopped, None, 10, 2_000)));
+        // Nobody has seen the signal.
+        let fires = begin().record(&wait(7, 0x104, 0, [10, 2_010, 2_011]));
+        assert_eq!(fires.unwrap().stopped_by, None);
+        for number in [20, 21, 22] {
+            let mut typed = begin();
+            typed.record(&signal(19, 5));
+            typed.record(&signal(number, 10));
+            assert_eq!(typed.record(&wait(7, 0x104, 0, [10, 2_010, 2_011])), None);
+        }
+        assert_eq!(begin().record(&wait(7, 0x108, 0, [10, 2_010, 2_011])), None);
+    }
+
+    /// The beginning of 9 and the end of 7 were lost.
+    #[test]
+    fn a_look_forgets_threads_that_are_gone_and_learns_others() {
+        let whose = Whose {
+            pid: Some(5),
+            ..Whose::default()
+        };
+        let mut stream = stream(&usual(), whose);
+        assert!(stream.concerns(7));
+        let seen = |tid, pid, comm| {
+            let mut record = task(tid, pid, 5, comm, 120);
+            record[1] = 5;
+            record
+        };
+        stream.look(&[seen(5, 5, "shell"), seen(9, 9, "new")]);
+        let mut threads: Vec<u32> = stream.threads.keys().copied().collect();
+        threads.sort_unstable();
+        assert_eq!(threads, [5, 9]);
+        assert_eq!(stream.name(9).as_deref(), Some("new"));
+        let mut followed: Vec<u32> = stream.followed.iter().copied().collect();
+        followed.sort_unstable();
+        assert_eq!(followed, [5, 9]);
+        // What is asked for stays, though it has ended.
+        stream.look(&[seen(9, 9, "new")]);
+        assert!(stream.followed.contains(&5));
     }
 }

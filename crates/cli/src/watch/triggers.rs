@@ -165,6 +165,7 @@ fn word(kind: TriggerKind) -> &'static str {
         TriggerKind::RunQueue => "run queue",
         TriggerKind::Blocked => "state D",
         TriggerKind::CpuQuota => "CPU quota",
+        TriggerKind::Stopped => "stop",
         TriggerKind::MapGrowth => "map growth",
         TriggerKind::Mark => "mark",
         TriggerKind::CutOff => "cut off",
@@ -216,10 +217,15 @@ pub(super) fn words(trigger: &Trigger) -> String {
             let open = if trigger.open { " and going on" } else { "" };
             let call = trigger.call.as_deref();
             let call = call.map_or(String::new(), |call| format!(" in {call}"));
+            let by = trigger.stopped_by.as_ref().map(|by| {
+                let task = by.task.as_deref().unwrap_or("a thread");
+                format!(", signal {} by {task} ({})", by.signal, by.tid)
+            });
             format!(
-                "{} of {}{call} {measured}{open}",
+                "{} of {}{call} {measured}{open}{}",
                 word(kind),
-                thread(trigger)
+                thread(trigger),
+                by.unwrap_or_default()
             )
         }
     }
@@ -244,6 +250,8 @@ fn thread(trigger: &Trigger) -> String {
 
 #[cfg(test)]
 mod tests {
+    use stopgap_stats::watch::Sender;
+
     use super::*;
 
     /// ```text
@@ -313,6 +321,21 @@ mod tests {
             ..call
         };
         assert_eq!(words(&queue), "run queue of gcc (12) 31 ms");
+        let stop = Trigger {
+            kind: TriggerKind::Stopped,
+            open: true,
+            stopped_by: Some(Sender {
+                signal: 19,
+                tid: 7,
+                task: Some("kill".to_owned()),
+            }),
+            ..queue
+        };
+        let told = words(&stop);
+        assert_eq!(
+            told,
+            "stop of gcc (12) 31 ms and going on, signal 19 by kill (7)"
+        );
         assert_eq!(words(&Trigger::new(TriggerKind::Request, 0)), "on request");
         let growth = |seconds| Trigger {
             measured_ns: Some(Nanos::secs(seconds).0),

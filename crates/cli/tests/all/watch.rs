@@ -191,6 +191,52 @@ fn a_stall_stands_in_the_middle_of_its_trace() {
     assert_eq!(within, 1);
 }
 
+/// A program is stopped by SIGSTOP: the page names who sent it.
+#[test]
+fn a_stopped_process_is_a_page() {
+    if !may("watch") {
+        return;
+    }
+    let mut asleep = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    let pid = asleep.id();
+    let own = pid.to_string();
+    let watching = Watching::start(&[
+        "--psi",
+        "off",
+        "-p",
+        &own,
+        "--slow",
+        "stopped=300ms",
+        "--json",
+    ]);
+    crate::common::signal("-STOP", pid);
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    crate::common::signal("-CONT", pid);
+    wait_for("the page", || (watching.pages() == 1).then_some(()));
+    asleep.kill().unwrap();
+    asleep.wait().unwrap();
+    let (output, _run, _folder) = watching.end();
+    let said = text(&output.stdout);
+    let line = valid("stopgap.watch-2.json", said.lines().next().unwrap());
+    let trigger = &line["triggers"][0];
+    assert_eq!(trigger["kind"], "stopped", "{said}");
+    assert_eq!(trigger["tid"], pid, "{said}");
+    let by = &trigger["stopped_by"];
+    assert_eq!(
+        (by["signal"].as_u64(), &by["task"]),
+        (Some(19), &Value::from("kill")),
+        "{said}"
+    );
+    assert!(
+        trigger["measured_ns"].as_u64().unwrap() >= 300_000_000,
+        "{said}"
+    );
+    assert_eq!(line["cause"]["word"], "stopped", "{said}");
+}
+
 /// A program marks a moment by the header, and nobody needs to know it before.
 #[test]
 fn a_mark_of_a_program_is_a_page() {
