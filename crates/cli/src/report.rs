@@ -12,7 +12,7 @@ use stopgap_report::html::{self, Document, Source};
 use stopgap_report::terminal;
 use stopgap_report::text::plain;
 use stopgap_stats::record::Run;
-use stopgap_stats::{compare, explain, record, replay};
+use stopgap_stats::{compare, explain, history, record, replay};
 
 use crate::args;
 use crate::failure::{DONE, Failure};
@@ -60,21 +60,30 @@ pub(crate) fn run(args: &args::Report) -> Result<ExitCode, Failure> {
         None => beside(&args.records[0], sources.len()),
     };
     let text = html::page(&sources);
-    if place == Path::new("-") {
-        output::print(&text)?;
-        return Ok(ExitCode::from(DONE));
-    }
     for path in &args.records {
-        if same(path, &place) {
+        if place != Path::new("-") && same(path, &place) {
             return Err(Failure::error(format!(
                 "{}: it is one of the records; give another file with -o",
                 place.display()
             )));
         }
     }
-    write(&place, &text)?;
-    output::print(&line(&place))?;
+    put(&place, &text)?;
     Ok(ExitCode::from(DONE))
+}
+
+/// Writes a page to `place` and says where it is; `-` is standard output.
+///
+/// # Errors
+/// Where it cannot be written.
+pub(crate) fn put(place: &Path, page: &str) -> Result<(), Failure> {
+    if place == Path::new("-") {
+        output::print(page)?;
+    } else {
+        write(place, page)?;
+        output::print(&line(place))?;
+    }
+    Ok(())
 }
 
 /// Writes the page of one run beside its record; gives its path.
@@ -166,6 +175,7 @@ fn document(text: &str, name: &str) -> Result<Document, String> {
         replay::SCHEMA => Document::Replay(serde_json::from_str(text).map_err(wrong)?),
         explain::SCHEMA => Document::Explain(serde_json::from_str(text).map_err(wrong)?),
         compare::SCHEMA => Document::Compare(serde_json::from_str(text).map_err(wrong)?),
+        history::SCHEMA => Document::History(serde_json::from_str(text).map_err(wrong)?),
         stopgap_kernels::SCHEMA => {
             let record = stopgap_kernels::report(text, name).map_err(wrong)?;
             Document::Other(Box::new(record))
@@ -180,11 +190,12 @@ fn document(text: &str, name: &str) -> Result<Document, String> {
         other => {
             let other: String = other.chars().take(80).collect();
             return Err(format!(
-                "its schema is '{other}'; a report is made of {}, {}, {}, {} and {}",
+                "its schema is '{other}'; a report is made of {}, {}, {}, {}, {} and {}",
                 record::SCHEMA,
                 replay::SCHEMA,
                 explain::SCHEMA,
                 compare::SCHEMA,
+                history::SCHEMA,
                 stopgap_kernels::SCHEMA
             ));
         }

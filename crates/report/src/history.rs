@@ -1,7 +1,7 @@
 //! What a history says, for a terminal: the verdict, a line of bars for each cause, and who waited.
 
 use stopgap_events::units::Nanos;
-use stopgap_stats::history::{History, IDLE, OfCause, name_of, time};
+use stopgap_stats::history::{Bin, History, IDLE, OfCause, name_of, time};
 
 use crate::table::{Screen, Style, Table, join, known};
 use crate::terminal::BARS;
@@ -32,50 +32,31 @@ pub fn screen(history: &History, clock: &dyn Fn(u64) -> String, style: Style) ->
         screen.add("\n");
         picture(history, &mut screen, clock);
         screen.add("\n");
-        screen.table_of_some(&kinds(history));
+        screen.table_of_some(&kinds(history, KINDS));
     }
-    doubts(history, &mut screen, clock);
+    for doubt in doubts(history, clock) {
+        screen.say(format!("unknown: {doubt}"));
+    }
     screen.finish()
 }
 
 /// Adds a line of bars for each cause: how much of it in which part of the time. All lines have one scale.
 fn picture(history: &History, screen: &mut Screen, clock: &dyn Fn(u64) -> String) {
     // What was lost for each second that somebody watched.
-    let rate = |bin: &stopgap_stats::history::Bin, cause: &str| {
+    let rate = |bin: &Bin, cause: &str| {
         let lost = bin.lost_ns.get(cause).copied().unwrap_or(0);
         lost as f64 / bin.watched_ns.max(1) as f64
     };
-    let lost: Vec<&OfCause> = history
-        .causes
-        .iter()
-        .filter(|of| of.cause != IDLE)
-        .collect();
-    let rates = lost
-        .iter()
-        .flat_map(|of| history.bins.iter().map(|bin| rate(bin, &of.cause)));
+    let rates = lost(history).flat_map(|of| history.bins.iter().map(|bin| rate(bin, &of.cause)));
     let most = rates.fold(0.0, f64::max);
-    let mut table = Table::new(
-        "lost to | when | >together | >% | >waits | >half are | >1 of 100 is | >longest",
-    );
-    for of in &lost {
+    let bars = |cause: &str| {
         let bars = history.bins.iter().map(|bin| match bin.watched_ns {
             0 => '.',
-            _ => bar(rate(bin, &of.cause), most),
+            _ => bar(rate(bin, cause), most),
         });
-        let share = of.sum.ns as f64 / history.lost_ns.max(1) as f64 * 100.0;
-        let at = |q| known(of.sum.at(q).map(|ns| format!(">= {}", Nanos(ns))));
-        table.row(&[
-            &of.cause,
-            &bars.collect::<String>(),
-            &time(of.sum.ns),
-            &format!("{share:.0}"),
-            &thousands(of.sum.waits),
-            &at(0.5),
-            &at(0.99),
-            &Nanos(of.sum.longest_ns),
-        ]);
-    }
-    screen.table_of_some(&table);
+        bars.collect()
+    };
+    screen.table_of_some(&causes(history, Some(&bars)));
     if let Some(bin) = history.bins.first() {
         screen.say(format!(
             "each bar is {} from {} on, the highest {:.2} s lost per second by all threads together; '.' nobody watched",
@@ -93,6 +74,35 @@ fn picture(history: &History, screen: &mut Screen, clock: &dyn Fn(u64) -> String
     }
 }
 
+/// Causes that cost time.
+fn lost(history: &History) -> impl Iterator<Item = &OfCause> {
+    history.causes.iter().filter(|of| of.cause != IDLE)
+}
+
+/// Returns a row for each cause; `when` draws when it was.
+pub(crate) fn causes(history: &History, when: Option<&dyn Fn(&str) -> String>) -> Table {
+    let mut table = Table::new(match when {
+        Some(_) => "lost to | when | >together | >% | >waits | >half are | >1 of 100 is | >longest",
+        None => "lost to | >together | >% | >waits | >half are | >1 of 100 is | >longest",
+    });
+    for of in lost(history) {
+        let share = of.sum.ns as f64 / history.lost_ns.max(1) as f64 * 100.0;
+        let at = |q| known(of.sum.at(q).map(|ns| format!(">= {}", Nanos(ns))));
+        let mut row = vec![of.cause.clone()];
+        row.extend(when.map(|when| when(&of.cause)));
+        row.extend([
+            time(of.sum.ns),
+            format!("{share:.0}"),
+            thousands(of.sum.waits),
+            at(0.5),
+            at(0.99),
+            Nanos(of.sum.longest_ns).to_string(),
+        ]);
+        table.rows.push(row);
+    }
+    table
+}
+
 /// A bar for a value; one that is more than nothing is seen.
 fn bar(value: f64, most: f64) -> char {
     if value <= 0.0 || most <= 0.0 {
@@ -102,11 +112,12 @@ fn bar(value: f64, most: f64) -> char {
     BARS[height.clamp(1, BARS.len() - 1)]
 }
 
-fn kinds(history: &History) -> Table {
+/// Returns the kinds that took most, `most` of them.
+pub(crate) fn kinds(history: &History, most: usize) -> Table {
     let mut table =
         Table::new("who | cause | >together | >% | >waits | >half are | >longest | cgroup");
     let lost = history.kinds.iter().filter(|of| of.cause != IDLE);
-    for of in lost.take(KINDS) {
+    for of in lost.take(most) {
         let share = of.sum.ns as f64 / history.lost_ns.max(1) as f64 * 100.0;
         table.row(&[
             &name_of(of),
@@ -122,41 +133,35 @@ fn kinds(history: &History) -> Table {
     table
 }
 
-/// Adds what is not known.
-fn doubts(history: &History, screen: &mut Screen, clock: &dyn Fn(u64) -> String) {
+/// Returns what is not known.
+pub(crate) fn doubts(history: &History, clock: &dyn Fn(u64) -> String) -> Vec<String> {
+    let mut doubts = Vec::new();
     if history.from_unix_s > history.asked_from_unix_s + 60 && !history.causes.is_empty() {
-        screen.say(format!(
-            "unknown: before {}: the history begins there",
-            clock(history.from_unix_s)
-        ));
+        let from = clock(history.from_unix_s);
+        doubts.push(format!("before {from}: the history begins there"));
     }
-    for gap in history.gaps.iter().take(NAMED) {
-        screen.say(format!(
-            "unknown: from {} to {} nobody watched",
-            clock(gap.from_unix_s),
-            clock(gap.to_unix_s)
-        ));
-    }
+    doubts.extend(history.gaps.iter().take(NAMED).map(|gap| {
+        let [from, to] = [gap.from_unix_s, gap.to_unix_s].map(clock);
+        format!("from {from} to {to} nobody watched")
+    }));
     if history.gaps.len() > NAMED {
         let more = history.gaps.len() - NAMED;
-        screen.say(format!("unknown: nobody watched {more} times more"));
+        doubts.push(format!("nobody watched {more} times more"));
     }
     if history.rows_of_the_future > 0 {
-        screen.say(format!(
-            "unknown: when {} were: they lie after now, the clock was set back",
-            count(
-                usize::try_from(history.rows_of_the_future).unwrap_or(0),
-                "row"
-            )
+        let rows = usize::try_from(history.rows_of_the_future).unwrap_or(0);
+        doubts.push(format!(
+            "when {} were: they lie after now, the clock was set back",
+            count(rows, "row")
         ));
     }
-    for unread in history.unread.iter().take(NAMED) {
-        screen.say(format!("unknown: what {} has: {}", unread.file, unread.why));
-    }
+    let unread = history.unread.iter().take(NAMED);
+    doubts.extend(unread.map(|unread| format!("what {} has: {}", unread.file, unread.why)));
     if history.unread.len() > NAMED {
         let more = history.unread.len() - NAMED;
-        screen.say(format!("unknown: what {} more have", count(more, "file")));
+        doubts.push(format!("what {} more have", count(more, "file")));
     }
+    doubts
 }
 
 #[cfg(test)]

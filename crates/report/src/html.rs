@@ -14,6 +14,7 @@ mod environment;
 mod explained;
 pub mod flame;
 mod growth;
+mod history;
 mod latency;
 mod mails;
 mod profile;
@@ -29,6 +30,7 @@ use stopgap_events::machine::Missing;
 use stopgap_events::question::Question;
 use stopgap_stats::compare::{self, Comparison};
 use stopgap_stats::explain::Explain;
+use stopgap_stats::history::Document as History;
 use stopgap_stats::record::Run;
 use stopgap_stats::replay::Replay;
 use stopgap_stats::verdict::Word;
@@ -53,6 +55,8 @@ pub enum Document {
     Explain(Box<Explain>),
     /// A comparison (`stopgap.compare/1`).
     Compare(Box<Comparison>),
+    /// The history of a watch (`stopgap.history/1`).
+    History(Box<History>),
     /// A record whose crate is above this one.
     Other(Box<OtherRecord>),
 }
@@ -104,6 +108,7 @@ impl Document {
             Document::Replay(it) => (&it.command, Some(it.seed), &it.version),
             Document::Explain(it) => (&it.command, None, &it.version),
             Document::Compare(it) => (&it.command, Some(it.seed), &it.version),
+            Document::History(it) => (&[], None, &it.version),
             Document::Other(it) => (&it.command, None, &it.version),
         }
     }
@@ -169,6 +174,10 @@ fn sections(sources: &[Source], sides: &[Side<'_>]) -> Vec<(String, String, Stri
             Document::Explain(it) => {
                 let html = explained::section(&id, name, it);
                 last.push((id, "trace".to_owned(), html));
+            }
+            Document::History(it) => {
+                let html = history::section(&id, name, it);
+                last.push((id, "history".to_owned(), html));
             }
         }
     }
@@ -317,6 +326,7 @@ fn answers(sources: &[Source]) -> String {
                 let verdict = &it.findings.verdict;
                 item(class(verdict.word), "trace", &verdict.text, name);
             }
+            Document::History(it) => item("open", "history", &it.history.verdict, name),
             Document::Replay(it) => {
                 let rows = format!("{}, carried out by a model", count(it.rows.len(), "row"));
                 item("open", &format!("what if, {}", it.question), &rows, name);

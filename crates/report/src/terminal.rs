@@ -64,6 +64,10 @@ pub fn screen(sources: &[Source], style: Style) -> String {
                 verdicts.push(findings.verdict.text.clone());
                 verdicts.extend(findings.advice.iter().map(|a| format!("try: {}", a.text)));
             }
+            Document::History(it) => {
+                screen.line("history of a watch");
+                verdicts.push(it.history.verdict.clone());
+            }
             Document::Replay(it) => {
                 screen.line(format!("what if, {}", it.question));
                 let rows = it.rows.len();

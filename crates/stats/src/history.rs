@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The name and version of the document's form.
 pub const SCHEMA: &str = "stopgap.history/1";
@@ -35,7 +36,16 @@ pub struct Sum {
     /// The longest.
     pub longest_ns: u64,
     /// How many of at least so many nanoseconds, and less than the next.
+    #[serde(deserialize_with = "numbered")]
     pub buckets: BTreeMap<u64, u64>,
+}
+
+/// Reads a map whose keys are numbers. JSON has them as texts, and serde reads a text as a number only where no `flatten` is above it.
+fn numbered<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<u64, u64>, D::Error> {
+    let texts: BTreeMap<String, u64> = BTreeMap::deserialize(from)?;
+    let pair =
+        |(begin, waits): (String, u64)| Ok((begin.parse().map_err(D::Error::custom)?, waits));
+    texts.into_iter().map(pair).collect()
 }
 
 impl Sum {

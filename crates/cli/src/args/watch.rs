@@ -68,6 +68,14 @@ pub(crate) struct Watch {
     /// keeps a history of 30 days in DIR/history. With --json schema stopgap.history/1.
     #[arg(long, value_name = "TIME", value_parser = back, allow_hyphen_values = true)]
     pub(crate) history: Option<Nanos>,
+    /// Write the history as an HTML page with a picture, too: time lost by cause over time. - is standard output.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "history",
+        conflicts_with = "json"
+    )]
+    pub(crate) html: Option<PathBuf>,
     /// Make the files of a window that was taken out, from its folder; watch does this itself.
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub(crate) finish: Option<PathBuf>,

@@ -29,12 +29,13 @@ use stopgap_kernel::clock::Clock;
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::local_time::LocalTime;
 use stopgap_report::history::screen;
+use stopgap_report::html::{self, Source};
 use stopgap_stats::document::Document as _;
 use stopgap_stats::history::{Adder, Document, SCHEMA, Unread};
 
 use crate::failure::{CANNOT_TELL, DONE, Failure};
 use crate::session::style;
-use crate::{args, input_file, output, places};
+use crate::{args, input_file, output, places, report};
 use files::Name;
 pub(super) use keep::Keeper;
 pub(super) use thin::thin;
@@ -57,19 +58,26 @@ pub(super) fn show(args: &args::Watch, back: Nanos) -> Result<ExitCode, Failure>
         history: adder.finish(hosts, unread),
     };
     let history = &document.history;
+    // With the date where the time of day is not enough.
+    let days = history.to_unix_s.saturating_sub(history.from_unix_s) > 20 * 3_600;
+    let clock = |unix_s: u64| match LocalTime::at(unix_s) {
+        None => unix_s.to_string(),
+        Some(at) if days => format!(
+            "{:04}-{:02}-{:02} {:02}:{:02}",
+            at.year, at.month, at.day, at.hour, at.minute
+        ),
+        Some(at) => at.clock(),
+    };
     if args.json {
         output::print(&document.to_json())?;
-    } else {
-        // With the date where the time of day is not enough.
-        let days = history.to_unix_s.saturating_sub(history.from_unix_s) > 20 * 3_600;
-        let clock = |unix_s: u64| match LocalTime::at(unix_s) {
-            None => unix_s.to_string(),
-            Some(at) if days => format!(
-                "{:04}-{:02}-{:02} {:02}:{:02}",
-                at.year, at.month, at.day, at.hour, at.minute
-            ),
-            Some(at) => at.clock(),
+    } else if let Some(place) = &args.html {
+        let [from, to] = [history.from_unix_s, history.to_unix_s].map(clock);
+        let source = Source {
+            name: format!("{from} to {to}"),
+            document: html::Document::History(Box::new(document.clone())),
         };
+        report::put(place, &html::page(&[source]))?;
+    } else {
         output::print(screen(history, &clock, style()).trim_end())?;
     }
     let known = !history.causes.is_empty();

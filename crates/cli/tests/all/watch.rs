@@ -592,6 +592,22 @@ fn a_history_adds_up_to_what_a_program_measured_itself() {
         said.lines().count() > 3 && said.contains(" watched"),
         "{said}"
     );
+    let page = run.path("history.html");
+    let output = run.output(&[
+        "watch",
+        "--history",
+        "-1h",
+        "--html",
+        page.to_str().unwrap(),
+        "-o",
+        folder,
+    ]);
+    assert_eq!(text(&output.stdout), format!("report {}\n", page.display()));
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(
+        html.contains("<svg") && html.contains("hist-waiter"),
+        "{html}"
+    );
     // A file that is cut is said, and the others are read.
     let place = Path::new(folder).join("history");
     let part = names(&place)

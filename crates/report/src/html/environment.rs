@@ -99,6 +99,7 @@ pub(super) fn missing(sources: &[Source]) -> String {
             Document::Explain(explain) => add_all("trace", &explain.findings.missing),
             Document::Other(other) => add_all(other.kind, &other.missing),
             Document::Compare(comparison) => add_all("comparison", &comparison.missing),
+            Document::History(_) => {} // its own section says what it lacks
             Document::Replay(replay) => {
                 for row in &replay.rows {
                     match row {

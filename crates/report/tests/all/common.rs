@@ -8,6 +8,7 @@ use stopgap_events::question::Question;
 use stopgap_report::html::{Document, Source};
 use stopgap_stats::compare::{self, Side};
 use stopgap_stats::histogram::Recorder;
+use stopgap_stats::history::{self, Adder, Key, Sum, Unread};
 use stopgap_stats::record::{Answer, Block, Figure, Parameter, Run, SCHEMA, Series};
 use stopgap_stats::verdict::{Verdict, Word};
 
@@ -340,6 +341,44 @@ fn comparison() -> Document {
     Document::Compare(Box::new(compared))
 }
 
+/// Six hours of a watch, of which nobody watched two.
+pub(crate) fn history() -> Document {
+    const MINUTE: u64 = 60_000_000_000;
+    let mut adder = Adder::new(0, 360 * MINUTE);
+    for minute in (0..360).filter(|minute| !(120..240).contains(minute)) {
+        for (number, cause) in [(5, "io"), (3, "lock"), (1, "run-queue"), (9, "idle")] {
+            let ns = MINUTE / 60 * number * (1 + minute % 7);
+            let key = Key {
+                cause: cause.to_owned(),
+                process: Some("postgres".to_owned()),
+                cgroup: Some("/system.slice/postgres.service".to_owned()),
+                call: Some("fdatasync".to_owned()),
+            };
+            let sum = Sum {
+                waits: 1,
+                ns,
+                longest_ns: ns,
+                buckets: [(ns, 1)].into(),
+            };
+            adder.add(
+                (MINUTE * minute, MINUTE * (minute + 1)),
+                Some("b"),
+                key,
+                &sum,
+            );
+        }
+    }
+    let unread = Unread {
+        file: "day-20261120.parquet".to_owned(),
+        why: "it is cut off".to_owned(),
+    };
+    Document::History(Box::new(history::Document {
+        schema: history::SCHEMA.to_owned(),
+        version: "0".to_owned(),
+        history: adder.finish(["box".to_owned()].into(), vec![unread]),
+    }))
+}
+
 /// A record of every kind, of two machines.
 pub(crate) fn sources() -> Vec<Source> {
     let mut documents = vec![
@@ -350,6 +389,7 @@ pub(crate) fn sources() -> Vec<Source> {
     documents.extend(replays());
     documents.push(explain());
     documents.push(comparison());
+    documents.push(history());
     let named = |(index, document)| Source {
         name: format!("record-{index}.json"),
         document,

@@ -138,6 +138,7 @@ fn every_question_and_kind_has_its_section_and_pictures_have_words() {
         "microcode",
         "stopgap check --only &#39;it&#39;\\&#39;&#39;s&#39; --seed 11",
         "kernel (differs)",
+        "Where a line ends, nobody watched",
     ] {
         assert!(page.contains(said), "{said}");
     }
@@ -172,6 +173,7 @@ fn text_of_records_is_shown_and_never_obeyed() {
             Document::Replay(it) => Document::Replay(Box::new(hostile(it.as_ref()))),
             Document::Explain(it) => Document::Explain(Box::new(hostile(it.as_ref()))),
             Document::Compare(it) => Document::Compare(Box::new(hostile(it.as_ref()))),
+            Document::History(it) => Document::History(Box::new(hostile(it.as_ref()))),
             Document::Other(it) => Document::Other(it.clone()),
         };
     }
