@@ -6,6 +6,10 @@
 
 #[path = "capture.rs"]
 mod capture;
+#[path = "states.rs"]
+mod states;
+#[path = "survive.rs"]
+mod survive;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,10 +3,17 @@
 //! ```text
 //! known prepare    mounts what is not mounted yet, swaps to compressed memory, makes a memory cgroup
 //! known pressure   joins that cgroup, keeps the device open, and touches three times what the cgroup may have
+//! known watch stall|end -- WATCH -- HISTORY    runs WATCH on a disk, then stalls for ever, or ends it in order and runs HISTORY
+//! known lockdown   says how the kernel is locked down
+//! known naps       sleeps while the clock is set ahead and back
+//! known beside -- WATCH    runs WATCH, and stalls while the clock is set
 //! ```
 //!
 //! `pressure` is what is recorded. Its page faults have to reclaim, in its own context, because nobody else does it for
 //! a cgroup; and it is asked of the module's shrinker, because the open device has an object in that cgroup.
+
+#[path = "lives.rs"]
+mod lives;
 
 use std::error::Error;
 use std::ffi::{CStr, CString};
@@ -36,7 +43,11 @@ fn main() {
     let outcome = match &*what {
         "prepare" => prepare(),
         "pressure" => pressure(),
-        _ => Err("known prepare | pressure".into()),
+        "lockdown" => lives::lockdown(),
+        "watch" => lives::watch(),
+        "naps" => lives::naps(),
+        "beside" => lives::beside(),
+        _ => Err("known prepare | pressure | lockdown | watch | naps | beside".into()),
     };
     if let Err(error) = outcome {
         eprintln!("known {what}: {error}");
