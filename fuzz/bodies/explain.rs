@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use stopgap_events::units::Nanos;
+use stopgap_events::wait::Context;
 use stopgap_explain::{Exchanges, Explainer, Findings, Options};
 use stopgap_trace::{Event, Kind, Metadata, Reclaimer, Stack, Text, Waits};
 
@@ -129,6 +130,12 @@ fn kind(what: u8, a: u8, b: u8) -> Kind {
             target_comm: None,
             target_priority: None,
             target_cpu: None,
+            waker_context: match b % 8 {
+                0 => Some(Context::Task),
+                1 => Some(Context::Softirq),
+                2 => Some(Context::Interrupt),
+                _ => None,
+            },
         },
         8..=11 => Kind::SyscallEnter {
             number,

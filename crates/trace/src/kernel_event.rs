@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use stopgap_events::range::AddressRange;
 use stopgap_events::units::{Bytes, Nanos, Pages};
+use stopgap_events::wait::Context;
 
 use crate::{Kind, Reclaimer, Text};
 
@@ -71,7 +72,7 @@ macro_rules! events {
 
 /// The events that mean the same in a record and in a text.
 pub const KERNEL_EVENTS: &[KernelEvent] = events! {
-    "sched_waking": "pid"; "comm" "prio" "target_cpu" => waking;
+    "sched_waking": "pid"; "comm" "prio" "target_cpu" "common_flags" => waking;
     "sched_wakeup_new": "pid"; "comm" "prio" "target_cpu" => new;
     "task_newtask": "pid" "clone_flags"; => new_task;
     "sched_process_fork": "child_pid"; "child_comm" => fork;
@@ -114,6 +115,19 @@ fn target(fields: &dyn Fields, tasks: &mut Tasks) -> Result<(u32, Option<Text>),
     Ok((tid, comm))
 }
 
+/// Bits of the flags that begin each binary record (`trace_flag_type`, include/linux/trace_events.h).
+const IN_INTERRUPT: u64 = 0x08;
+const IN_SOFTIRQ: u64 = 0x10;
+const IN_NMI: u64 = 0x40;
+
+fn context(flags: u64) -> Context {
+    match flags {
+        flags if flags & (IN_INTERRUPT | IN_NMI) != 0 => Context::Interrupt,
+        flags if flags & IN_SOFTIRQ != 0 => Context::Softirq,
+        _ => Context::Task,
+    }
+}
+
 fn waking(fields: &dyn Fields, tasks: &mut Tasks) -> Made {
     let (target_tid, target_comm) = target(fields, tasks)?;
     Ok(Some(Kind::Waking {
@@ -121,6 +135,7 @@ fn waking(fields: &dyn Fields, tasks: &mut Tasks) -> Made {
         target_comm,
         target_priority: fields.i32("prio"),
         target_cpu: fields.u32("target_cpu"),
+        waker_context: fields.u64("common_flags").map(context),
     }))
 }
 

@@ -7,6 +7,7 @@ use super::row::Row;
 use stopgap_events::memory::MemoryEvent;
 use stopgap_events::range::AddressRange;
 use stopgap_events::units::{Bytes, Nanos, Pages};
+use stopgap_events::wait::Context;
 use stopgap_events::words;
 
 /// The agent that frees memory.
@@ -144,6 +145,8 @@ kinds! {
         target_priority: Option<i32> = TargetPriority;
         /// Where it is to run.
         target_cpu: Option<u32> = TargetCpu;
+        /// On whose behalf the CPU acts.
+        waker_context: Option<Context> = WakerContext;
     }
     New "new" "A new thread may run for the first time (`sched_wakeup_new`)." {
         /// Who.

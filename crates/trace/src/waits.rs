@@ -89,6 +89,8 @@ struct Thread {
     exiting: bool,
     /// Whether the recorder was asked for it: there are events of its own doing, not only switches.
     followed: bool,
+    /// When it was last woken while it had a CPU, and by whom.
+    woken_early: Option<Box<(u64, Option<Waker>)>>,
 }
 
 #[derive(Debug)]
@@ -115,6 +117,10 @@ struct Cpu {
     left: Option<u32>,
 }
 
+/// ns from a waking of a thread that still has its CPU to when it leaves it, at most, if that waking ends its sleep: the scheduler takes a
+/// thread off its queue before it tells of the switch, and another CPU may wake it in between.
+const ON_ITS_WAY_OUT: u64 = 1_000_000;
+
 /// Threads that are followed at a time. Of more there are no waits.
 const MOST_THREADS: usize = 1 << 18;
 
@@ -129,8 +135,12 @@ impl Waits {
             Kind::Waking {
                 target_tid,
                 target_comm,
+                waker_context,
                 ..
-            } => return self.wakes(&event, *target_tid, target_comm.as_ref(), out),
+            } => {
+                let waker = self.waker(&event, *waker_context, out);
+                return self.wakes(waker, *target_tid, target_comm.as_ref());
+            }
             Kind::New {
                 target_tid,
                 target_comm,
@@ -366,6 +376,14 @@ impl Waits {
             At::Unheard => (Box::new(thread.left_unseen()), false),
             At::Running => (Box::new(thread.left_unseen()), thread.followed),
         };
+        if let Some((woken, waker)) = thread.woken_early.take().map(|early| *early)
+            && wait.woken.is_none()
+            && !matches!(wait.state, None | Some(State::Runnable))
+            && woken + ON_ITS_WAY_OUT >= wait.left.0
+        {
+            wait.woken = Some(wait.left);
+            wait.waker = waker;
+        }
         wait.ran = Some(Nanos(now));
         wait.previous = event.tid.map(|tid| Task {
             tid,
@@ -377,15 +395,8 @@ impl Waits {
         self.doubts += u64::from(missed);
     }
 
-    /// The thread of the row makes `target` runnable.
-    fn wakes(
-        &mut self,
-        event: &Event,
-        target: u32,
-        comm: Option<&Text>,
-        out: &mut VecDeque<Event>,
-    ) {
-        let waker = self.waker(event, out);
+    /// `waker` makes `target` runnable.
+    fn wakes(&mut self, waker: Option<Waker>, target: u32, comm: Option<&Text>) {
         let now = Nanos(self.now);
         let Some(thread) = self.thread(target, comm) else {
             return;
@@ -393,12 +404,13 @@ impl Waits {
         if matches!(thread.at, At::Unheard) {
             thread.at = At::Off(Box::new(thread.left_unseen()));
         }
-        if let At::Off(wait) = &mut thread.at
-            && wait.woken.is_none()
-            && wait.state != Some(State::Runnable)
-        {
-            wait.woken = Some(now);
-            wait.waker = waker;
+        match &mut thread.at {
+            At::Off(wait) if wait.woken.is_none() && wait.state != Some(State::Runnable) => {
+                wait.woken = Some(now);
+                wait.waker = waker;
+            }
+            At::Running => thread.woken_early = Some(Box::new((now.0, waker))),
+            _ => {}
         }
     }
 
@@ -410,7 +422,7 @@ impl Waits {
         comm: Option<&Text>,
         out: &mut VecDeque<Event>,
     ) {
-        let waker = self.waker(event, out);
+        let waker = self.waker(event, None, out);
         let left = Nanos(self.now);
         self.spans.takes(event, left, out);
         let Some(thread) = self.thread(target, comm) else {
@@ -425,8 +437,14 @@ impl Waits {
         }));
     }
 
-    /// Who wakes in `event`: in its own code a thread wakes nobody, an interrupt does.
-    fn waker(&mut self, event: &Event, out: &mut VecDeque<Event>) -> Option<Waker> {
+    /// Who wakes in `event`. Where the source does not say in which context: in its own code a thread wakes nobody, so an interrupt
+    /// does; on its way out of a call a thread does, which is taken for an interrupt then.
+    fn waker(
+        &mut self,
+        event: &Event,
+        known: Option<Context>,
+        out: &mut VecDeque<Event>,
+    ) -> Option<Waker> {
         self.acts(event, out);
         let tid = event.tid?;
         let place = self.threads.get(&tid).map(|thread| &thread.place);
@@ -440,7 +458,7 @@ impl Waits {
         let task = Task { tid, comm };
         Some(Waker {
             task,
-            context,
+            context: known.or(context),
             call,
         })
     }
@@ -521,6 +539,7 @@ impl Thread {
             seen: begin,
             exiting: false,
             followed: false,
+            woken_early: None,
         }
     }
 

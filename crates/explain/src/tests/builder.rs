@@ -109,6 +109,7 @@ impl Builder {
                 target_comm: Some(name(target)),
                 target_priority: None,
                 target_cpu: None,
+                waker_context: None,
             },
         )
     }

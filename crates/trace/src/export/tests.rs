@@ -149,6 +149,7 @@ pub(super) fn waking(target_tid: u32) -> Kind {
         target_comm: None,
         target_priority: None,
         target_cpu: None,
+        waker_context: None,
     }
 }
 

@@ -274,6 +274,7 @@ fn who_leaves_and_who_comes() {
         target_comm: Some("a b".into()),
         target_priority: Some(98),
         target_cpu: Some(3),
+        waker_context: None,
     };
     assert_eq!(woken, expected);
 }

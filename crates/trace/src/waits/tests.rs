@@ -238,14 +238,23 @@ impl Scheduler {
         let Some(target_tid) = self.asleep() else {
             return;
         };
+        let known = match self.random.below(4) {
+            0 => Some(Context::Task),
+            1 => Some(Context::Softirq),
+            2 => Some(Context::Interrupt),
+            _ => None,
+        };
         let kind = Kind::Waking {
             target_tid,
             target_comm: Some(comm(target_tid)),
             target_priority: None,
             target_cpu: None,
+            waker_context: known,
         };
         self.row(by, Some(cpu), kind);
-        let (now, waker) = (Nanos(self.now), self.waker(by));
+        let now = Nanos(self.now);
+        let mut waker = self.waker(by);
+        waker.context = known.or(waker.context);
         let wait = self
             .threads
             .get_mut(&target_tid)
@@ -463,17 +472,20 @@ fn rows_that_are_missing_make_no_wait_wrong() {
 /// Thread, left, woken, ran, and whether it began before.
 type Times = (u32, u64, Option<u64>, Option<u64>, bool);
 
+fn event((time, cpu, tid, kind): (u64, u32, u32, Kind)) -> Event {
+    Event {
+        time: Nanos(time),
+        cpu: Some(cpu),
+        pid: None,
+        tid: Some(tid),
+        comm: Some(comm(tid)),
+        kind,
+    }
+}
+
 /// What `rows` of time, CPU, thread and kind make.
 fn told(rows: &[(u64, u32, u32, Kind)]) -> (Vec<Times>, u64) {
-    let row = |(time, cpu, tid, kind): &(u64, u32, u32, Kind)| Event {
-        time: Nanos(*time),
-        cpu: Some(*cpu),
-        pid: None,
-        tid: Some(*tid),
-        comm: Some(comm(*tid)),
-        kind: kind.clone(),
-    };
-    let (made, doubts) = made(rows.iter().map(row), 100);
+    let (made, doubts) = made(rows.iter().cloned().map(event), 100);
     let times = |(tid, _, _, wait): &Made| {
         let (woken, ran) = (wait.woken.map(|at| at.0), wait.ran.map(|at| at.0));
         (*tid, wait.left.0, woken, ran, wait.began_before)
@@ -506,6 +518,7 @@ fn what_shows_that_rows_are_missing() {
         target_comm: None,
         target_priority: None,
         target_cpu: None,
+        waker_context: None,
     };
     let first = (11, 10, None, Some(10), true);
     // Another thread acts where it should run.
@@ -541,6 +554,36 @@ fn what_shows_that_rows_are_missing() {
         told(&rows),
         (vec![first, (11, 30, Some(40), None, false)], 1)
     );
+}
+
+/// Another CPU wakes a thread that is off its queue, before its own CPU tells of the switch.
+#[test]
+fn a_thread_that_is_woken_on_its_way_out_was_woken_when_it_left() {
+    let wakes = || Kind::Waking {
+        target_tid: 11,
+        target_comm: None,
+        target_priority: None,
+        target_cpu: None,
+        waker_context: None,
+    };
+    let times = |woken: u64, again: Option<u64>| {
+        let left = 2_000_000;
+        let mut rows = vec![
+            (10, 0, 0, switch(11)),
+            (woken, 1, 12, wakes()),
+            (left, 0, 11, switch(0)),
+        ];
+        rows.extend(again.map(|time| (time, 1, 13, wakes())));
+        rows.push((left + 900, 0, 0, switch(11)));
+        let (made, _) = made(rows.into_iter().map(event), 100);
+        let wait = &made.iter().rfind(|(tid, ..)| *tid == 11).unwrap().3;
+        assert_eq!((wait.left.0, wait.ran), (left, Some(Nanos(left + 900))));
+        let waker = wait.waker.as_ref().map(|waker| waker.task.tid);
+        (wait.woken.map(|woken| woken.0 - left), waker)
+    };
+    assert_eq!(times(1_999_990, None), (Some(0), Some(12)));
+    assert_eq!(times(1_999_990, Some(2_000_500)), (Some(500), Some(13)));
+    assert_eq!(times(999_999, None), (None, None), "of a sleep before");
 }
 
 /// A BPF program at a switch that reads the stack of the thread that leaves faults on its behalf: the thread is off its CPU all the same.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::spool::{Spool, pages_of};
 use crate::trace::{Pages, Source as _};
-use stopgap_events::wait::Wait;
+use stopgap_events::wait::{Context, Wait};
 
 /// Kinds that do not come out of a trace.
 const MADE_INTO_OTHERS: [&str; 4] = ["lock-begin", "switch", "waking", "new"];
@@ -359,6 +359,35 @@ fn a_field_that_moved_is_followed() {
     );
     assert_eq!(decoder.decode(0, 5, &[0xff, 0xff, 0, 0], None), Ok(None));
     assert!(decoder.decode(0, 5, &[1], None).is_err());
+}
+
+/// The flags at the begin of a record say on whose behalf the CPU woke the thread.
+#[test]
+fn a_waking_says_its_context() {
+    let description = description();
+    let (mut decoder, _) = Decoder::new(&description, Symbols::default()).unwrap();
+    let format = Format::parse("", &description.formats["sched:sched_waking"]).unwrap();
+    let mut context = |flags: u8| {
+        let mut record = vec![0; 36];
+        record[..2].copy_from_slice(&format.id.to_le_bytes());
+        record[2] = flags;
+        match decoder.decode(0, 5, &record, None).unwrap().unwrap().kind {
+            Kind::Waking { waker_context, .. } => waker_context,
+            kind => panic!("{kind:?}"),
+        }
+    };
+    // Interrupts are off in all of them, and the thread is to give up its CPU.
+    let expected = [
+        Context::Task,
+        Context::Softirq,
+        Context::Interrupt,
+        Context::Interrupt,
+    ];
+    assert_eq!(
+        [0x05, 0x15, 0x1d, 0x45].map(&mut context),
+        expected.map(Some)
+    );
+    assert_eq!(context(0x85), Some(Context::Task), "softirqs are off");
 }
 
 /// Damaged pages cost only their own events, and the damage is reported.
