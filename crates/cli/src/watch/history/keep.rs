@@ -343,8 +343,11 @@ impl<'f> Writer<'f> {
                 .map_err(io::IntoInnerError::into_error)?;
             match self.name.level {
                 // Parts are many, and the watch must not wait for a disk that hangs: the kernel begins to write it. By
-                // itself it would let 30 s pass, and a machine that loses power would lose three of them.
-                Level::Part => rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?,
+                // itself it would let 30 s pass, and a machine that loses power would lose three of them. A file system that
+                // takes no advice writes when it will.
+                Level::Part => {
+                    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+                }
                 _ => file.sync_all()?,
             }
         }
