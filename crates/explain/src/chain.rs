@@ -221,6 +221,11 @@ impl Graph {
         }
     }
 
+    /// Whether the past of `tid` is kept.
+    pub(crate) fn knows(&self, tid: u32) -> bool {
+        self.threads.contains_key(&tid)
+    }
+
     /// Returns what the last sleep of `tid` was for, piece by piece in the order of time.
     pub(crate) fn last_sleep(&self, tid: u32) -> Vec<(Why, u64)> {
         let Some(thread) = self.threads.get(&tid) else {

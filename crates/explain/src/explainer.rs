@@ -47,6 +47,8 @@ pub struct Explainer {
     pub(crate) graph: Graph,
     /// Threads that were ever followed.
     pub(crate) ever_followed: HashSet<u32>,
+    /// The first thread of the first process that was followed, as far as it lived.
+    run: Option<Run>,
     pub(crate) tasks: Tasks,
     pub(crate) roundtrips: RoundTrips,
     pub(crate) operations: Operations,
@@ -66,6 +68,14 @@ pub struct Explainer {
     /// Waits of followed threads of which the begin or the end is missing.
     pub(crate) untold: u64,
     pub(crate) cut_short: Option<String>,
+}
+
+/// The life of a thread within the trace.
+struct Run {
+    tid: u32,
+    name: Text,
+    begin: u64,
+    end: u64,
 }
 
 /// Rows that become waits.
@@ -159,6 +169,7 @@ impl Explainer {
             of_others: Operations::new(options.top),
             graph: Graph::new(),
             ever_followed: HashSet::new(),
+            run: None,
             tasks: Tasks::default(),
             roundtrips: RoundTrips::default(),
             mappings: Mappings::new(metadata),
@@ -485,12 +496,27 @@ impl Explainer {
         if !self.seen.switches {
             return None;
         }
-        let graph = std::mem::take(&mut self.graph);
-        Some(graph.finish(&self.ever_followed))
+        let mut graph = std::mem::take(&mut self.graph);
+        let path = self.run.take().filter(|run| graph.knows(run.tid)).map(|run| {
+            let of = format!("the run of {}", run.name);
+            graph.critical_path(&of, run.tid, run.begin, run.end)
+        });
+        let mut chains = graph.finish(&self.ever_followed);
+        chains.critical_path = path;
+        Some(chains)
     }
 
     /// What the thread `tid` did is complete.
     fn folds(&mut self, tid: u32, thread: Thread) {
+        let leads = thread.traced && thread.pid == Some(tid) && thread.begin < thread.booked;
+        if leads && self.run.as_ref().is_none_or(|run| thread.begin < run.begin) {
+            self.run = Some(Run {
+                tid,
+                name: name(tid, thread.comm.as_ref()),
+                begin: thread.begin,
+                end: thread.booked,
+            });
+        }
         if thread.traced && self.ever_followed.len() < MOST_KEPT {
             self.ever_followed.insert(tid);
         }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Findings, Idleness, Link, Waiting};
 
-use crate::table::Screen;
+use crate::table::{Screen, join};
 use crate::text::thousands;
 
 /// Threads' names that are told.
@@ -78,6 +78,12 @@ pub(crate) fn say(findings: &Findings, screen: &mut Screen) {
         ));
     }
     unclear(&chains.waiting, screen);
+    if let Some(path) = chains.critical_path.as_ref().filter(|_| !tasks.is_empty()) {
+        let part = |part: &Link| format!("{:.0} % {}", part.share * 100.0, part.text);
+        let parts = path.parts.iter().filter(|part| part.share >= SMALL).take(CAUSES);
+        let parts = join(parts.map(part), "; ");
+        screen.say_by(4, format!("  {}, {}: {parts}", path.of, Nanos(path.window_ns)));
+    }
 }
 
 fn line(share: f64, text: &str, depth: usize, screen: &mut Screen) {
