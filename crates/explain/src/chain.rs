@@ -573,7 +573,11 @@ impl Graph {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return false;
         };
-        let Some((of, at)) = thread.asks.filter(|_| what == For::Time) else {
+        if what != For::Time {
+            thread.naps.1 = 0;
+            return false;
+        }
+        let Some((of, at)) = thread.asks else {
             return false;
         };
         if woken - left > LONGEST_NAP || !self.pairs.waits_since(tid, of, at) {
@@ -620,7 +624,7 @@ impl Graph {
         }
         let answerable = matches!(
             what,
-            For::Events | For::Data | For::Word { .. } | For::Signal | For::Something
+            For::Events | For::Data | For::Word { .. } | For::Signal
         );
         if !answerable {
             return Asked::No;

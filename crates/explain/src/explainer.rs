@@ -497,10 +497,14 @@ impl Explainer {
             return None;
         }
         let mut graph = std::mem::take(&mut self.graph);
-        let path = self.run.take().filter(|run| graph.knows(run.tid)).map(|run| {
-            let of = format!("the run of {}", run.name);
-            graph.critical_path(&of, run.tid, run.begin, run.end)
-        });
+        let path = self
+            .run
+            .take()
+            .filter(|run| graph.knows(run.tid))
+            .map(|run| {
+                let of = format!("the run of {}", run.name);
+                graph.critical_path(&of, run.tid, run.begin, run.end)
+            });
         let mut chains = graph.finish(&self.ever_followed);
         chains.critical_path = path;
         Some(chains)

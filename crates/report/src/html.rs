@@ -22,6 +22,7 @@ mod questions;
 mod replays;
 mod side;
 mod stack;
+mod waits;
 mod write;
 
 use std::collections::BTreeSet;

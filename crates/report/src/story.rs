@@ -80,9 +80,16 @@ pub(crate) fn say(findings: &Findings, screen: &mut Screen) {
     unclear(&chains.waiting, screen);
     if let Some(path) = chains.critical_path.as_ref().filter(|_| !tasks.is_empty()) {
         let part = |part: &Link| format!("{:.0} % {}", part.share * 100.0, part.text);
-        let parts = path.parts.iter().filter(|part| part.share >= SMALL).take(CAUSES);
+        let parts = path
+            .parts
+            .iter()
+            .filter(|part| part.share >= SMALL)
+            .take(CAUSES);
         let parts = join(parts.map(part), "; ");
-        screen.say_by(4, format!("  {}, {}: {parts}", path.of, Nanos(path.window_ns)));
+        screen.say_by(
+            4,
+            format!("  {}, {}: {parts}", path.of, Nanos(path.window_ns)),
+        );
     }
 }
 

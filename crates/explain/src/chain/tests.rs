@@ -551,7 +551,10 @@ fn judged(rows: &[Event], born: bool) -> Vec<(Idleness, u64)> {
     }
     rows.iter().for_each(|row| graph.event(row));
     let record = graph.finish(&HashSet::from([1]));
-    let waits = record.waiting.iter().filter(|waiting| waiting.cause != "run-queue");
+    let waits = record
+        .waiting
+        .iter()
+        .filter(|waiting| waiting.cause != "run-queue");
     let mut found: Vec<_> = waits.map(|w| (w.idleness, w.total_ns / MS)).collect();
     found.sort_unstable();
     found
@@ -575,7 +578,14 @@ fn each_rule_of_idleness_has_a_twin() {
     const WORD: [u64; 3] = [0x10, 128, 0];
     let wait = |call, times, by| wait_row(1, times, call, woken_by(by, Some("write")));
     // 2 slept on purpose, or ran, until it woke 1.
-    let sleeper = || wait_row(2, [2, 190, 191], ("clock_nanosleep", NONE), woken_by(0, None));
+    let sleeper = || {
+        wait_row(
+            2,
+            [2, 190, 191],
+            ("clock_nanosleep", NONE),
+            woken_by(0, None),
+        )
+    };
     let asked = || wait_row(2, [1, 3, 4], ("read", NONE), woken_by(1, Some("write")));
     let stack = |row: Event, frames: &str| {
         with(row, |wait| {
@@ -595,30 +605,63 @@ fn each_rule_of_idleness_has_a_twin() {
         })
     };
     let open = |row: Event| {
-        with(row, |wait| (wait.woken, wait.ran, wait.waker) = (None, None, None))
+        with(row, |wait| {
+            (wait.woken, wait.ran, wait.waker) = (None, None, None)
+        })
     };
     let long = [5, 200, 200];
     let table: Vec<(&str, bool, Vec<Event>, Vec<(Idleness, u64)>)> = vec![
-        ("1 lock", true, vec![wait(("futex", MUTEX), long, 2)], vec![(Stalled, 195)]),
-        ("1 its twin, a word", true, vec![sleeper(), wait(("futex", WORD), long, 2)], vec![(Idle, 195)]),
-        ("1 fsync", true, vec![wait(("fsync", NONE), long, 2)], vec![(Stalled, 195)]),
+        (
+            "1 lock",
+            true,
+            vec![wait(("futex", MUTEX), long, 2)],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "1 its twin, a word",
+            true,
+            vec![sleeper(), wait(("futex", WORD), long, 2)],
+            vec![(Idle, 195)],
+        ),
+        (
+            "1 fsync",
+            true,
+            vec![wait(("fsync", NONE), long, 2)],
+            vec![(Stalled, 195)],
+        ),
         (
             "1 FUSE",
             true,
-            vec![sleeper(), stack(wait(("read", NONE), long, 2), "vfs_read_[k];request_wait_answer_[k]")],
+            vec![
+                sleeper(),
+                stack(
+                    wait(("read", NONE), long, 2),
+                    "vfs_read_[k];request_wait_answer_[k]",
+                ),
+            ],
             vec![(Stalled, 195)],
         ),
         (
             "1 stopped",
             true,
-            vec![with(wait(("read", NONE), long, 2), |wait| wait.state = Some(State::Stopped))],
+            vec![with(wait(("read", NONE), long, 2), |wait| {
+                wait.state = Some(State::Stopped)
+            })],
             vec![(Stalled, 195)],
         ),
-        ("2 nanosleep", true, vec![wait(("nanosleep", NONE), long, 0)], vec![(Idle, 195)]),
+        (
+            "2 nanosleep",
+            true,
+            vec![wait(("nanosleep", NONE), long, 0)],
+            vec![(Idle, 195)],
+        ),
         (
             "2 timerfd",
             true,
-            vec![stack(wait(("read", NONE), long, 0), "vfs_read_[k];timerfd_read_iter_[k]")],
+            vec![stack(
+                wait(("read", NONE), long, 0),
+                "vfs_read_[k];timerfd_read_iter_[k]",
+            )],
             vec![(Idle, 195)],
         ),
         (
@@ -626,19 +669,45 @@ fn each_rule_of_idleness_has_a_twin() {
             true,
             [asked()]
                 .into_iter()
-                .chain((0..5).map(|nap| wait(("nanosleep", NONE), [10 * nap + 5, 10 * nap + 14, 10 * nap + 14], 0)))
+                .chain((0..5).map(|nap| {
+                    wait(
+                        ("nanosleep", NONE),
+                        [10 * nap + 5, 10 * nap + 14, 10 * nap + 14],
+                        0,
+                    )
+                }))
                 .collect(),
             vec![(Stalled, 27), (Idle, 18)],
         ),
-        ("3 a child that works", true, vec![wait(("wait4", NONE), long, 2)], vec![(Stalled, 195)]),
-        ("3 a child that sleeps on purpose", true, vec![sleeper(), wait(("wait4", NONE), long, 2)], vec![(Stalled, 10), (Idle, 185)]),
+        (
+            "3 a child that works",
+            true,
+            vec![wait(("wait4", NONE), long, 2)],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "3 a child that sleeps on purpose",
+            true,
+            vec![sleeper(), wait(("wait4", NONE), long, 2)],
+            vec![(Stalled, 10), (Idle, 185)],
+        ),
         (
             "3 a thread that it joins",
             true,
-            vec![wait_row(1, long, ("futex", WORD), woken_by(2, Some("exit")))],
+            vec![wait_row(
+                1,
+                long,
+                ("futex", WORD),
+                woken_by(2, Some("exit")),
+            )],
             vec![(Stalled, 195)],
         ),
-        ("4 an answer", true, vec![asked(), wait(("poll", ONE), long, 2)], vec![(Stalled, 195)]),
+        (
+            "4 an answer",
+            true,
+            vec![asked(), wait(("poll", ONE), long, 2)],
+            vec![(Stalled, 195)],
+        ),
         (
             "4 an answer by another",
             true,
@@ -649,7 +718,12 @@ fn each_rule_of_idleness_has_a_twin() {
             ],
             vec![(Stalled, 195)],
         ),
-        ("4 nothing was asked for", true, vec![wait(("poll", ONE), long, 2)], vec![(Idle, 195)]),
+        (
+            "4 nothing was asked for",
+            true,
+            vec![wait(("poll", ONE), long, 2)],
+            vec![(Idle, 195)],
+        ),
         (
             "4 the server waits for the next question",
             true,
@@ -666,27 +740,77 @@ fn each_rule_of_idleness_has_a_twin() {
             vec![asked(), wait(("read", NONE), long, 2)],
             vec![(MayBeIdle, 195)],
         ),
-        ("5 room for what it writes", true, vec![wait(("write", NONE), long, 2)], vec![(Stalled, 195)]),
-        ("5 a connection", true, vec![softirq(wait(("connect", NONE), long, 2))], vec![(Stalled, 195)]),
-        ("5 its twin", true, vec![softirq(wait(("accept", NONE), long, 2))], vec![(MayBeIdle, 195)]),
+        (
+            "5 room for what it writes",
+            true,
+            vec![wait(("write", NONE), long, 2)],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "5 a connection",
+            true,
+            vec![softirq(wait(("connect", NONE), long, 2))],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "5 its twin",
+            true,
+            vec![softirq(wait(("accept", NONE), long, 2))],
+            vec![(MayBeIdle, 195)],
+        ),
         (
             "5 a new connection, by the kernel's stack",
             true,
-            vec![stack(softirq(wait(("accept", NONE), long, 2)), "inet_csk_accept_[k]")],
+            vec![stack(
+                softirq(wait(("accept", NONE), long, 2)),
+                "inet_csk_accept_[k]",
+            )],
             vec![(Idle, 195)],
         ),
         (
             "6 uninterruptible",
             true,
-            vec![with(wait(("ioctl", NONE), long, 2), |wait| wait.state = Some(State::Blocked))],
+            vec![with(wait(("ioctl", NONE), long, 2), |wait| {
+                wait.state = Some(State::Blocked)
+            })],
             vec![(Stalled, 195)],
         ),
-        ("7 the network", true, vec![softirq(wait(("recvfrom", NONE), long, 2))], vec![(MayBeIdle, 195)]),
-        ("7 the network, several", true, vec![softirq(wait(("poll", SEVERAL), long, 2))], vec![(Idle, 195)]),
-        ("7 not over", true, vec![open(wait(("read", NONE), long, 2))], vec![(Idle, 195)]),
-        ("7 not over, and asked", true, vec![asked(), open(wait(("read", NONE), long, 2))], vec![(Stalled, 195)]),
-        ("7 the word of a busy thread", true, vec![wait(("futex", WORD), long, 2)], vec![(MayBeIdle, 195)]),
-        ("8 in a driver", true, vec![wait(("ioctl", NONE), long, 2)], vec![(MayBeIdle, 195)]),
+        (
+            "7 the network",
+            true,
+            vec![softirq(wait(("recvfrom", NONE), long, 2))],
+            vec![(MayBeIdle, 195)],
+        ),
+        (
+            "7 the network, several",
+            true,
+            vec![softirq(wait(("poll", SEVERAL), long, 2))],
+            vec![(Idle, 195)],
+        ),
+        (
+            "7 not over",
+            true,
+            vec![open(wait(("read", NONE), long, 2))],
+            vec![(Idle, 195)],
+        ),
+        (
+            "7 not over, and asked",
+            true,
+            vec![asked(), open(wait(("read", NONE), long, 2))],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "7 the word of a busy thread",
+            true,
+            vec![wait(("futex", WORD), long, 2)],
+            vec![(MayBeIdle, 195)],
+        ),
+        (
+            "8 in a driver",
+            true,
+            vec![wait(("ioctl", NONE), long, 2)],
+            vec![(MayBeIdle, 195)],
+        ),
     ];
     for (rule, born, rows, expected) in table {
         assert_eq!(judged(&rows, born), expected, "{rule}");

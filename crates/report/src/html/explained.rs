@@ -5,7 +5,7 @@ use stopgap_stats::explain::{Explain, Findings, Part, Spread};
 
 use super::chart::{Axis, Chart, Layer, Scale, Shape};
 use super::stack;
-use super::{profile, write::Section};
+use super::{profile, waits, write::Section};
 use crate::explain::cause;
 use crate::replay::grouped;
 use crate::table::{Table, known_or};
@@ -41,6 +41,9 @@ pub(super) fn section(id: &str, name: &str, explain: &Explain) -> String {
     }));
     charts.extend(stacks(found));
     charts.extend(found.profile.as_ref().and_then(profile::states));
+    if let Some(figure) = found.chains.as_ref().and_then(waits::figure) {
+        section.add(&figure);
+    }
     section.charts(&charts);
     if let Some(figure) = found.profile.as_ref().and_then(profile::figure) {
         section.add(&figure);
@@ -152,14 +155,14 @@ fn stacks(found: &Findings) -> impl Iterator<Item = Chart> {
         ),
         stack::chart(
             "The slowest operations, by cause",
-            "Each operation's time, taken apart; event is the wait that it was made for.",
+            "Each operation's time, taken apart; idle: nothing was due.",
             time,
             "a row an operation",
             slow.collect(),
         ),
         stack::chart(
             "Slow operations by kind and cause",
-            "All operations whose time beyond the wait that they were made for was a millisecond or more.",
+            "All operations that lost a millisecond or more beyond idle waits.",
             time,
             "a row a kind",
             kinds.collect(),
