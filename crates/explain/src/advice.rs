@@ -188,7 +188,6 @@ struct End<'f> {
     what: &'f str,
     cause: &'f str,
     task: Option<&'f str>,
-    inverted: bool,
     ns: u64,
 }
 
@@ -209,13 +208,7 @@ fn waits(findings: &Findings) -> Vec<Advice> {
     }
     let mut ends: Vec<End<'_>> = Vec::new();
     for waiting in stalled() {
-        ends_of(
-            &waiting.links,
-            &waiting.cause,
-            &waiting.task,
-            false,
-            &mut ends,
-        );
+        ends_of(&waiting.links, &waiting.cause, &waiting.task, &mut ends);
     }
     ends.sort_by_key(|end| std::cmp::Reverse(end.ns));
     let share = |end: &End<'_>| end.ns as f64 / whole as f64;
@@ -235,18 +228,11 @@ fn waits(findings: &Findings) -> Vec<Advice> {
     worth.filter_map(advise).collect()
 }
 
-fn ends_of<'f>(
-    links: &'f [Link],
-    what: &'f str,
-    waiter: &'f str,
-    inverted: bool,
-    ends: &mut Vec<End<'f>>,
-) {
+fn ends_of<'f>(links: &'f [Link], what: &'f str, waiter: &'f str, ends: &mut Vec<End<'f>>) {
     for link in links {
-        let inverted = inverted || link.text.ends_with("priority inversion");
         if !link.links.is_empty() {
             let by = link.task.as_deref().unwrap_or(waiter);
-            ends_of(&link.links, &link.cause, by, inverted, ends);
+            ends_of(&link.links, &link.cause, by, ends);
             continue;
         }
         // Who sleeps on purpose is the thread before.
@@ -254,16 +240,14 @@ fn ends_of<'f>(
             "timer" => Some(waiter),
             _ => link.task.as_deref(),
         };
-        let same = |end: &&mut End<'f>| {
-            (end.what, end.cause, end.task, end.inverted) == (what, &*link.cause, task, inverted)
-        };
+        let same =
+            |end: &&mut End<'f>| (end.what, end.cause, end.task) == (what, &*link.cause, task);
         match ends.iter_mut().find(same) {
             Some(end) => end.ns += link.ns,
             None => ends.push(End {
                 what,
                 cause: &link.cause,
                 task,
-                inverted,
                 ns: link.ns,
             }),
         }
@@ -282,7 +266,7 @@ fn of_end(end: &End<'_>) -> Option<(&'static str, String, String)> {
             ),
             format!("waits behind requests of {task}"),
         ),
-        ("run-queue", _) if end.inverted => (
+        ("priority-inversion", _) => (
             "priority-inheritance",
             format!(
                 "use a lock with priority inheritance (PTHREAD_PRIO_INHERIT), so that its holder gets the CPU before {task}"
@@ -304,12 +288,12 @@ fn of_end(end: &End<'_>) -> Option<(&'static str, String, String)> {
             "send a message by one call (writev), or set TCP_NODELAY on the socket of who sends it in parts".to_owned(),
             "waits for an acknowledgement that TCP held back".to_owned(),
         ),
-        ("running", "lock") => (
+        ("running", "lock" | "mmap_lock") => (
             "lock",
             format!("let {task} hold the lock for less time, or split what it protects"),
             format!("{task} ran while it held the lock"),
         ),
-        ("memory", _) => ("reclaim", why::of_word("memcg-reclaim")?.advice?.1.to_owned(), format!("{task} freed memory itself")),
+        ("memory" | "memcg-reclaim" | "direct-reclaim", _) => ("reclaim", why::of_word("memcg-reclaim")?.advice?.1.to_owned(), format!("{task} freed memory itself")),
         _ => return None,
     })
 }

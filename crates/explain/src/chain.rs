@@ -97,6 +97,8 @@ struct Thread {
     born: bool,
     /// Whether it waits for several descriptors at once.
     several: bool,
+    /// When its last wait ended that was not for an answer.
+    idled: u64,
     /// Whom it asked last, and when.
     asks: Option<(u32, u64)>,
     /// Short sleeps since it asked at that time.
@@ -543,6 +545,17 @@ impl Graph {
             }
         }
         let polls = self.polls(tid, what, (left, woken), &mut behind);
+        let by_itself = matches!(
+            what,
+            For::Time | For::Events | For::Data | For::Word { .. } | For::Signal
+        );
+        if by_itself
+            && asked != Asked::Yes
+            && !polls
+            && let Some(thread) = self.threads.get_mut(&tid)
+        {
+            thread.idled = woken;
+        }
         for piece in &behind.0 {
             let path = self.paths.chain(hop, piece.path);
             self.sleep.push(path, piece.ns);
@@ -617,6 +630,7 @@ impl Graph {
                 tid,
                 born: thread.is_some_and(|thread| thread.born),
                 several: thread.is_some_and(|thread| thread.several),
+                idled: thread.map_or(0, |thread| thread.idled),
             }
         };
         if several && let Some(thread) = self.threads.get_mut(&tid) {
@@ -845,6 +859,7 @@ impl Thread {
             parent: None,
             born: false,
             several: false,
+            idled: 0,
             asks: None,
             naps: (0, 0),
             kernel: false,

@@ -391,7 +391,11 @@ impl Graph {
                     ),
                     _ => format!("{subject} for a CPU, behind {}", self.who(behind)),
                 };
-                ("run-queue", text)
+                let cause = match self.inverts(hop, before) {
+                    true => "priority-inversion",
+                    false => "run-queue",
+                };
+                (cause, text)
             }
             Doing::Quota => (
                 "cpu-quota",
@@ -475,7 +479,12 @@ impl Graph {
                     0 => String::new(),
                     address => format!(" at {address:#x}"),
                 };
-                ("lock", format!("waited for the {kind}{address}"))
+                let cause = if kind == "mmap_lock" {
+                    "mmap_lock"
+                } else {
+                    "lock"
+                };
+                (cause, format!("waited for the {kind}{address}"))
             }
             For::Word { address: 0 } => ("word", format!("waited{call_text}")),
             For::Word { address } => (
@@ -503,7 +512,9 @@ impl Graph {
             }
             For::Memory { how } => {
                 let how = self.paths.name_at(how).map_or("reclaim", |how| &**how);
-                ("memory", format!("was in {how}"))
+                let causes = ["direct-reclaim", "memcg-reclaim", "compaction", "throttled"];
+                let cause = causes.into_iter().find(|cause| *cause == how);
+                (cause.unwrap_or("memory"), format!("was in {how}"))
             }
             For::Work => ("work", "had no work".to_owned()),
             For::Something if call.is_none() => ("something", "slept".to_owned()),

@@ -14,8 +14,9 @@
 //!    the one that asks, or the thread that gave its word had been busy all the while (a busy thread is asked without waking it).
 //! 7. All else may be idle.
 //!
-//! Who asks: of two threads that wake each other, the one that woke the other first. Where both existed before the recording
-//! that is not known; then a thread that waits for several descriptors is the server of one that does not.
+//! Who asks: of two threads that wake each other, the one that is idle between what it is told and what it tells, at least three times as
+//! often as the other. Where neither is, the one that woke the other first. Where both existed before the recording that is not known; then a thread
+//! that waits for several descriptors is the server of one that does not.
 
 use std::collections::HashMap;
 
@@ -41,8 +42,12 @@ pub(super) enum Asked {
 
 #[derive(Debug, Clone, Copy)]
 struct Pair {
-    /// Who asks; `None` where that is not known.
-    asker: Option<u32>,
+    /// Who asked first, as far as wake-ups show; `None` where that is not known.
+    first: Option<u32>,
+    /// How often each was idle after the other had woken it and before it woke the other: so is who asks, not who answers.
+    idle: [u32; 2],
+    /// When each was woken by the other last.
+    woken: [u64; 2],
     /// When it asked for what it has not been told yet.
     open: Option<u64>,
 }
@@ -59,6 +64,21 @@ pub(super) struct One {
     pub(super) born: bool,
     /// Whether it waits for several descriptors.
     pub(super) several: bool,
+    /// When its last wait ended that was not for an answer.
+    pub(super) idled: u64,
+}
+
+impl Pair {
+    /// Who asks.
+    fn asker(&self, (low, high): (u32, u32)) -> Option<u32> {
+        // A server may sleep on purpose before it answers, and its client waits for questions of others: as often.
+        let many = |one: u32, other: u32| one >= 2 + 3 * other.min(1 << 20);
+        match self.idle {
+            [one, other] if many(one, other) => Some(low),
+            [other, one] if many(one, other) => Some(high),
+            _ => self.first,
+        }
+    }
 }
 
 impl Pairs {
@@ -70,7 +90,9 @@ impl Pairs {
         }
         let new = !self.0.contains_key(&key);
         let pair = self.0.entry(key).or_insert_with(|| Pair {
-            asker: if waker.born || sleeper.born {
+            idle: [0; 2],
+            woken: [0; 2],
+            first: if waker.born || sleeper.born {
                 Some(waker.tid)
             } else {
                 match (waker.several, sleeper.several) {
@@ -81,7 +103,12 @@ impl Pairs {
             },
             open: None,
         });
-        match pair.asker {
+        let (by, of) = if waker.tid == key.0 { (0, 1) } else { (1, 0) };
+        if pair.woken[by] > 0 && waker.idled > pair.woken[by] {
+            pair.idle[by] = pair.idle[by].saturating_add(1);
+        }
+        pair.woken[of] = at;
+        match pair.asker(key) {
             Some(asker) if asker == waker.tid => {
                 pair.open = Some(at);
                 Asked::No
@@ -95,8 +122,9 @@ impl Pairs {
 
     /// Whether `asker` asked `of` at `at`, and has not been told.
     pub(super) fn waits_since(&self, asker: u32, of: u32, at: u64) -> bool {
-        let pair = self.0.get(&(asker.min(of), asker.max(of)));
-        pair.is_some_and(|pair| pair.asker == Some(asker) && pair.open == Some(at))
+        let key = (asker.min(of), asker.max(of));
+        let pair = self.0.get(&key);
+        pair.is_some_and(|pair| pair.asker(key) == Some(asker) && pair.open == Some(at))
     }
 }
 

@@ -64,7 +64,8 @@ pub struct Waiting {
 pub struct Link {
     /// Of a wait, what for: `time`, `lock`, `word` (a condition variable, a semaphore), `events`, `data`, `answer` (of the
     /// program behind a file system), `io`, `child`,
-    /// `signal`, `continue`, `fence`, `memory`, `work`, `something`. At the end of a chain: `running`, `run-queue`,
+    /// `signal`, `continue`, `fence`, `mmap_lock`, `direct-reclaim`, `memcg-reclaim`, `compaction`, `throttled`,
+    /// `memory`, `work`, `something`. At the end of a chain: `running`, `run-queue`, `priority-inversion`,
     /// `cpu-quota`, `disk`, `timer`, `timeout`, `network`, `delayed-ack`, `interrupt`, `device`, `stopped`, `cycle`, `perhaps-cycle`,
     /// `left-out` (hops of a long chain), `unknown` (the chain breaks), `other` (small ones).
     pub cause: String,
