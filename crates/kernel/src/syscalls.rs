@@ -29,7 +29,8 @@ const OFTEN: &[(libc::c_long, &str)] = numbers! {
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[(libc::c_long, &str)] = numbers! {
     SYS_poll "poll" SYS_epoll_wait "epoll_wait" SYS_select "select" SYS_accept "accept"
-    SYS_fork "fork" SYS_vfork "vfork"
+    SYS_fork "fork" SYS_vfork "vfork" SYS_pause "pause" SYS_open "open" SYS_stat "stat" SYS_lstat "lstat"
+    SYS_unlink "unlink" SYS_rename "rename" SYS_mkdir "mkdir" SYS_rmdir "rmdir" SYS_getdents "getdents"
 };
 /// Calls that newer architectures were not given.
 #[cfg(not(target_arch = "x86_64"))]
@@ -43,7 +44,9 @@ const SELDOM: &[(libc::c_long, &str)] = numbers! {
     // waiting
     SYS_pselect6 "pselect6" SYS_epoll_pwait2 "epoll_pwait2" SYS_nanosleep "nanosleep"
     SYS_clock_nanosleep "clock_nanosleep" SYS_sched_yield "sched_yield" SYS_wait4 "wait4"
-    SYS_fsync "fsync" SYS_fdatasync "fdatasync"
+    SYS_fsync "fsync" SYS_fdatasync "fdatasync" SYS_rt_sigsuspend "rt_sigsuspend"
+    SYS_semop "semop" SYS_semtimedop "semtimedop" SYS_msgsnd "msgsnd" SYS_msgrcv "msgrcv"
+    SYS_mq_timedsend "mq_timedsend" SYS_mq_timedreceive "mq_timedreceive" SYS_io_getevents "io_getevents"
     // memory
     SYS_mmap "mmap" SYS_munmap "munmap" SYS_mremap "mremap" SYS_mprotect "mprotect" SYS_brk "brk"
     SYS_madvise "madvise" SYS_mlock "mlock" SYS_munlock "munlock" SYS_mlock2 "mlock2"
@@ -56,7 +59,10 @@ const SELDOM: &[(libc::c_long, &str)] = numbers! {
     // files
     SYS_pread64 "pread64" SYS_pwrite64 "pwrite64" SYS_preadv "preadv" SYS_pwritev "pwritev"
     SYS_openat "openat" SYS_close "close" SYS_fcntl "fcntl" SYS_flock "flock" SYS_sync "sync"
-    SYS_syncfs "syncfs"
+    SYS_syncfs "syncfs" SYS_preadv2 "preadv2" SYS_pwritev2 "pwritev2"
+    SYS_sendfile "sendfile" SYS_copy_file_range "copy_file_range" SYS_truncate "truncate"
+    SYS_newfstatat "newfstatat" SYS_statx "statx" SYS_unlinkat "unlinkat" SYS_renameat2 "renameat2"
+    SYS_mkdirat "mkdirat" SYS_getdents64 "getdents64"
 };
 
 #[cfg(test)]

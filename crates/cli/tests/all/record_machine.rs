@@ -66,6 +66,7 @@ const CALLS: &str = r#"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -113,6 +114,11 @@ int main(int count, char **words)
 	}
 	if (open("fifo", O_RDONLY) < 0)
 		return 8;
+	int semaphore = semget(IPC_PRIVATE, 1, 0600);
+	struct sembuf down = { 0, -1, 0 };
+	struct timespec soon = { 0, 30000000 };
+	if (semtimedop(semaphore, &down, 1, &soon) != -1 || semctl(semaphore, 0, IPC_RMID))
+		return 13;
 	void *page;
 	if (posix_memalign(&page, 4096, 4096))
 		return 9;
@@ -140,7 +146,7 @@ int main(int count, char **words)
 	while (write(client, much, sizeof much) > 0)
 		;
 	fcntl(client, F_SETFL, 0);
-	printf("%d %d %d %d %d\n", getpid(), lock, direct, plain, client);
+	printf("%d %d %d %d %d %d\n", getpid(), lock, semaphore, direct, plain, client);
 	fflush(stdout);
 	close(client);
 	while (wait(0) > 0)
@@ -184,7 +190,7 @@ fn each_sleep_has_its_call_and_each_request_its_thread() {
         let done = run.stopgap(line).ok();
         let first = done.out.lines().next().unwrap_or_default();
         let told: Vec<i64> = first.split(' ').map(|word| word.parse().unwrap()).collect();
-        let [pid, lock, direct, plain, client] = told[..] else {
+        let [pid, lock, semaphore, direct, plain, client] = told[..] else {
             panic!("{first}")
         };
         let pid = u32::try_from(pid).unwrap();
@@ -193,6 +199,7 @@ fn each_sleep_has_its_call_and_each_request_its_thread() {
             ("flock", lock),
             ("fcntl", lock),
             ("openat", -100),
+            ("semtimedop", semaphore),
             ("close", client),
         ] {
             let waits = sleeps(&events, pid, call);
