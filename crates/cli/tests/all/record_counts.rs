@@ -16,6 +16,17 @@ use crate::common::{Run, has, root};
 const RECORDED: &str = "STOPGAP_TEST_COUNTS";
 const THREADS: usize = 200;
 
+/// Number of this thread, and how often it left its CPU.
+fn switches() -> (u64, u64) {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let number = |key: &str| -> u64 {
+        let line = status.lines().find_map(|line| line.strip_prefix(key));
+        line.unwrap().trim().parse().unwrap()
+    };
+    let both = number("voluntary_ctxt_switches:") + number("nonvoluntary_ctxt_switches:");
+    (number("Pid:"), both)
+}
+
 /// No test of its own: [`THREADS`] threads that live at once. Each says what the kernel counts of it.
 #[test]
 fn works() {
@@ -29,13 +40,14 @@ fn works() {
             std::thread::sleep(Duration::from_millis(1));
             std::thread::yield_now();
         }
-        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-        let number = |key: &str| -> u64 {
-            let line = status.lines().find_map(|line| line.strip_prefix(key));
-            line.unwrap().trim().parse().unwrap()
-        };
-        let switches = number("voluntary_ctxt_switches:") + number("nonvoluntary_ctxt_switches:");
-        format!("counted {} {switches} {}", number("Pid:"), Linux.now().0)
+        // On a busy machine a thread loses its CPU between the two; then it looks again.
+        loop {
+            let ((tid, before), now) = (switches(), Linux.now());
+            let (_, after) = switches();
+            if before == after {
+                return format!("counted {tid} {before} {}", now.0);
+            }
+        }
     };
     let counted: Vec<String> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(counts)).collect();
