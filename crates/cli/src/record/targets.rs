@@ -41,8 +41,13 @@ impl Others {
             groups.push(open_group(group)?);
         }
         let given: Result<Vec<Watched>, _> = pids.into_iter().map(Watched::open).collect();
+        let given = given?;
+        if let Some(gone) = given.iter().find(|watched| watched.has_ended()) {
+            let why = ": it has ended, and its parent has not waited for it";
+            return Err(stopgap_kernel::Error::no_process(gone.pid(), why).into());
+        }
         let others = Others {
-            given: given?,
+            given,
             names: args.comm.clone(),
             groups,
             all: args.all,

@@ -132,16 +132,22 @@ fn several_processes_are_recorded_until_the_last_ends() {
             "{source}: {ran:?}"
         );
     }
-    let (one, two) = (
-        Program::start(&run, "ends", "sleep 1"),
-        Program::start(&run, "ends", "sleep 1.2"),
-    );
     if sources().is_empty() {
         return;
     }
-    // Both are the test's children: they have to be waited for.
+    let until = "until [ -e over ]; do sleep 0.05; done";
+    let (one, two) = (
+        Program::start(&run, "ends", until),
+        Program::start(&run, "ends", until),
+    );
     let line = format!("record -p {} -p {} -o t.parquet", one.pid(), two.pid());
-    let summary = run.stopgap(line).quiet();
+    let recorder = run.start(&line);
+    let description = format!(".t.parquet.{}.spool/spool.json", recorder.child.id());
+    wait_for("its beginning", || {
+        run.path(&description).exists().then_some(())
+    });
+    run.write("over", "");
+    let summary = recorder.end().quiet();
     has(&summary, &["what was recorded ended after"]);
 }
 
@@ -324,8 +330,22 @@ fn what_cannot_be_recorded_is_refused_in_a_line() {
         child.wait().unwrap();
         child.id()
     };
+    let mut ended = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
+    // The end of its output comes with its own, so it is a zombie then, or soon.
+    std::io::copy(&mut ended.stdout.take().unwrap(), &mut std::io::sink()).unwrap();
+    wait_for("the end of a process", || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", ended.id())).unwrap();
+        stat.contains(") Z ").then_some(())
+    });
     for (words, parts) in [
         (format!("-p {gone}"), vec![format!("no process {gone}")]),
+        (
+            format!("-p {}", ended.id()),
+            vec![format!(
+                "no process {}: it has ended, and its parent has not waited for it",
+                ended.id()
+            )],
+        ),
         (
             format!("-p {} -p {gone}", std::process::id()),
             vec![format!("no process {gone}")],
@@ -362,6 +382,7 @@ fn what_cannot_be_recorded_is_refused_in_a_line() {
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         run.refuses(format!("record -o t.parquet -d 1s {words}"), &parts);
     }
+    ended.wait().unwrap();
     let output = run.output(&["record", "-o", "t.parquet", "--comm", ""]);
     assert_eq!(output.status.code(), Some(1));
     has(
