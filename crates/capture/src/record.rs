@@ -94,6 +94,8 @@ pub struct Wait {
     pub depth: u32,
     /// Its kernel stack, innermost first; empty where none was taken.
     pub stack: Vec<u64>,
+    /// The kernel's priority of the thread as it left, lower is more urgent; of a wait with a stack.
+    pub priority: Option<i32>,
 }
 
 /// On whose behalf a CPU woke a thread.
@@ -434,6 +436,7 @@ impl Record {
                     wait.stack = all
                         .frames(WAIT, WAIT + 8)
                         .ok_or_else(|| wrong("too many frames"))?;
+                    wait.priority = Some(all.i32(WAIT + 4));
                 }
                 Record::Wait(Box::new(wait))
             }
@@ -654,6 +657,7 @@ fn wait(all: &Bytes<'_>) -> Wait {
         depth: all.u32(100),
         waker_argument: all.u64(104),
         stack: Vec::new(),
+        priority: None,
     }
 }
 

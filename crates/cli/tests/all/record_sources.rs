@@ -108,6 +108,42 @@ fn nobody_with_two_capabilities_records_as_root() {
 }
 
 /// What one capability lacks is said, and the next source is taken where none was chosen.
+/// A priority that changes in the midst of a thread's life: a wait has the one with which the thread left.
+#[test]
+fn a_wait_has_the_priority_of_its_time() {
+    if !bpf() || !crate::common::may("record") {
+        return;
+    }
+    let run = Run::new();
+    let script = "renice -n 5 -p $$ > /dev/null; sleep 0.05; sleep 0.05";
+    let words = [
+        "record",
+        "--source",
+        "bpf",
+        "-o",
+        "t.parquet",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let output = run.command(&words).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output).1);
+    let lines = run
+        .command(&["export", "t.parquet", "--to", "jsonl", "-o", "-"])
+        .output()
+        .unwrap();
+    let lines = said(&lines).0;
+    let waits = lines
+        .lines()
+        .filter(|line| line.contains("\"comm\":\"sh\"") && line.contains("wait4"));
+    let waits: Vec<&str> = waits.collect();
+    let nicer = waits
+        .iter()
+        .filter(|line| line.contains("\"priority\":125,"));
+    assert!(nicer.count() >= 2, "{waits:#?}");
+}
+
 #[test]
 fn nobody_is_told_what_is_missing() {
     if !bpf() {

@@ -582,6 +582,10 @@ impl<R: Read> Waits<R> {
             true => {}
             false => thread.left = Some(wait.left),
         }
+        // It may have changed since the thread was told of.
+        if thread.priority.is_some() {
+            thread.priority = wait.priority.or(thread.priority);
+        }
         let (pid, priority, is_whole) = (thread.pid, thread.priority, thread.is_whole);
         let comm = thread.comm.clone();
         let (fault, writes_back) = match wait.state {

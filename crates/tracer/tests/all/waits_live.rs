@@ -369,11 +369,11 @@ fn faults_that_sleep_are_spans_and_so_are_short_waits_for_pages() {
     spool.remove().unwrap();
 }
 
-/// The mappings of a process that lives for some milliseconds are read while it does.
+/// The mappings of a process that lives for some 15 milliseconds are read while it does.
 #[test]
 fn stacks_of_short_lived_processes_are_named() {
     let folder = tempfile::tempdir().unwrap();
-    let script = "i=0; while [ $i -lt 20 ]; do sleep 0.003; i=$((i+1)); done";
+    let script = "i=0; while [ $i -lt 20 ]; do sleep 0.015; i=$((i+1)); done";
     let Some((spool, _, pid)) = spool_of(folder.path(), &["sh", "-c", script]) else {
         return;
     };
