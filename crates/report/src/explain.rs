@@ -195,13 +195,23 @@ fn say_slow(findings: &Findings, screen: &mut Screen) {
     let mut table = Table::new(
         "operation | >count | >slow | >together | >longest | what the slow ones are made of",
     );
-    for calls in &findings.calls {
+    // A call that worked only is no news.
+    let mut lost: Vec<_> = findings
+        .calls
+        .iter()
+        .filter(|calls| calls.most_ns > 0)
+        .collect();
+    lost.sort_by_key(|calls| std::cmp::Reverse(calls.most_ns));
+    for calls in lost.iter().take(ROWS) {
         let [count, slow] = [calls.count, calls.slow].map(thousands);
         let [total, most] = [calls.total_ns, calls.most_ns].map(Nanos);
         let parts = taken_apart(&calls.slow_parts);
         table.row(&[&calls.kind, &count, &slow, &total, &most, &parts]);
     }
-    screen.table(&table);
+    screen.table_of_some(&table);
+    if lost.len() > ROWS {
+        screen.say(format!("  and {} other operations", lost.len() - ROWS));
+    }
     if let Some(first) = findings.slow.iter().map(|slow| slow.begin_ns).min() {
         let mut table =
             Table::new("slowest | task | >tid | >after | >took | because of | woken by");
@@ -221,7 +231,9 @@ fn say_slow(findings: &Findings, screen: &mut Screen) {
                 &slow.call, &slow.task, &slow.tid, &after, &took, &parts, &waker,
             ]);
         }
-        screen.add("\n");
+        if !lost.is_empty() {
+            screen.add("\n");
+        }
         screen.table(&table);
     }
     let short = findings.short_calls.as_deref().unwrap_or_default();
