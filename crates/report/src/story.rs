@@ -67,7 +67,7 @@ pub(crate) fn say(findings: &Findings, screen: &mut Screen) {
             let share = waiting.total_ns as f64 / *lost as f64;
             if share >= SMALL {
                 line(share, &waiting.text, 0, screen);
-                links(&waiting.links, share, 1, screen);
+                links(&waiting.links, &waiting.text, share, 1, screen);
             }
         }
     }
@@ -106,16 +106,17 @@ fn line(share: f64, text: &str, depth: usize, screen: &mut Screen) {
 }
 
 /// Says the links behind a wait, which is `whole` of what its thread lost.
-fn links(behind: &[Link], whole: f64, depth: usize, screen: &mut Screen) {
+fn links(behind: &[Link], above: &str, whole: f64, depth: usize, screen: &mut Screen) {
     if depth > DEPTH {
         return;
     }
     for link in behind.iter().take(LINKS) {
         // Shares of a link are of its own wait.
         let share = link.share * whole;
-        if share >= SMALL {
+        // What stands behind nothing else is its own end.
+        if share >= SMALL && link.text != above {
             line(share, &link.text, depth, screen);
-            links(&link.links, whole, depth + 1, screen);
+            links(&link.links, &link.text, whole, depth + 1, screen);
         }
     }
 }
