@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! events -> Explainer -> thread      state, call and what it is in the middle of
+//!                     -> chain       each wait, followed to who or what ended it; idle or a loss
 //!                     -> switch_cause why each switch-out
 //!                     -> roundtrip    who asks whom, switches a round trip
-//!                     -> operation    slow calls and faults, time taken apart (why, interval, stack)
+//!                     -> operation    calls, faults and computing, time taken apart (why, interval, stack)
 //!                     -> memory       mappings over time, reclaim
 //!                     -> short        many short calls that are a stall together
 //!                     -> profile      samples by thread, state and function
