@@ -638,7 +638,7 @@ mod tests {
 
     /// A signal from thread 5, "shell", to process 6.
     fn signal(number: u8, time: u64) -> Vec<u8> {
-        let mut bytes = vec![0; 32];
+        let mut bytes = vec![0; 56];
         (bytes[0], bytes[1], bytes[4], bytes[16], bytes[20]) = (8, number, 5, 6, 6);
         bytes[8..16].copy_from_slice(&(time * MS).to_le_bytes());
         bytes
