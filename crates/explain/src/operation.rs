@@ -160,7 +160,13 @@ impl Operation {
             why.is_idle() || works
         };
         let parts = self.parts.each().filter(|(why, _)| !known(why));
-        parts.map(|(_, ns)| ns).sum()
+        let lost: u64 = parts.map(|(_, ns)| ns).sum();
+        // Asleep, though nothing says what for.
+        lost + if self.family.works() {
+            self.unexplained_ns
+        } else {
+            0
+        }
     }
 
     /// Whether it lost so much that people notice. Who computes for long does not notice a hundredth more of it.

@@ -346,6 +346,7 @@ impl Graph {
         let (mut label, mut tid) = self.label(hops[last], &hops[..last]);
         if matches!(hops[last].doing, Doing::Timer)
             && let Some(sleeper) = last.checked_sub(1)
+            && is_time(hops[sleeper])
         {
             let actor = hops[sleeper].actor;
             label.task = self.comm(actor);
@@ -413,7 +414,10 @@ impl Graph {
                 };
                 ("disk", text)
             }
-            Doing::Timer => ("timer", "on purpose".to_owned()),
+            Doing::Timer if before.last().is_none_or(|hop| is_time(*hop)) => {
+                ("timer", "on purpose".to_owned())
+            }
+            Doing::Timer => ("timer", "a timer of the kernel".to_owned()),
             Doing::Timeout => match hop.actor {
                 NOBODY => ("timeout", "until its timeout".to_owned()),
                 _ => ("timeout", format!("until its timeout; {who} got it last")),
@@ -545,6 +549,12 @@ impl Graph {
                 .is_some_and(|(a, b)| a < b)
         })
     }
+}
+
+/// Whether the thread slept for a time that it named itself.
+fn is_time(hop: Hop) -> bool {
+    let what = For::Time;
+    matches!(hop.doing, Doing::Waits { what: waits, .. } if waits == what)
 }
 
 /// Returns who caused a wait; [`NOBODY`] of something outside of all threads, `None` where nothing is known.

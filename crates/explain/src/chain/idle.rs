@@ -12,6 +12,8 @@
 //!    timer ended the wait, or nothing did while the recording went on. It may be idle where the trace cannot tell: the other
 //!    end is another machine, the wake-up was not seen, both threads were there before the recording and either may be
 //!    the one that asks, or the thread that gave its word had been busy all the while (a busy thread is asked without waking it).
+//!    It may be, too, where both wake each other, neither is idle in between, and the other was busy all the while: a first
+//!    question to a thread that does not sleep is not seen.
 //! 7. All else may be idle.
 //!
 //! Who asks: of two threads that wake each other, the one that is idle between what it is told and what it tells, at least three times as
@@ -35,6 +37,8 @@ const MOST_PAIRS: usize = 1 << 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     No,
+    /// No, unless its first question was not seen: each wakes the other, and neither is idle in between.
+    Mutual,
     /// Both threads were there before the recording.
     Perhaps,
     Yes,
@@ -111,7 +115,12 @@ impl Pairs {
         match pair.asker(key) {
             Some(asker) if asker == waker.tid => {
                 pair.open = Some(at);
-                Asked::No
+                let mutual = pair.woken[0] > 0 && pair.woken[1] > 0 && pair.idle == [0; 2];
+                if mutual && !sleeper.several {
+                    Asked::Mutual
+                } else {
+                    Asked::No
+                }
             }
             Some(_) if pair.open.take().is_some() => Asked::Yes,
             Some(_) if new => Asked::Perhaps,
@@ -167,6 +176,7 @@ pub(super) fn judge(asleep: &Asleep<'_>, paths: &Paths) -> Option<Idleness> {
             _ => Stalled,
         },
         _ if asleep.asked == Asked::Perhaps => MayBeIdle,
+        _ if asleep.asked == Asked::Mutual && is_busy(asleep.behind, paths) => MayBeIdle,
         For::Signal => Idle,
         // The kernel says that nothing else can be meant: a terminal, inotify, a new connection.
         For::Events if !is_poll(asleep.wait) => Idle,

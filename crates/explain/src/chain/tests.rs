@@ -726,11 +726,27 @@ fn each_rule_of_idleness_has_a_twin() {
             vec![(Idle, 195)],
         ),
         (
-            "4 the server waits for the next question",
+            "6 who asks cannot be told, and the other was busy",
             true,
             vec![
                 wait(("read", NONE), [1, 3, 4], 2),
                 wait_row(2, [3, 6, 7], ("read", NONE), woken_by(1, Some("write"))),
+                wait(("read", NONE), [7, 200, 200], 2),
+            ],
+            vec![(MayBeIdle, 193), (Idle, 2)],
+        ),
+        (
+            "4 the server waits for the next question of a client that sleeps",
+            true,
+            vec![
+                wait(("read", NONE), [1, 3, 4], 2),
+                wait_row(2, [3, 6, 7], ("read", NONE), woken_by(1, Some("write"))),
+                wait_row(
+                    2,
+                    [8, 190, 191],
+                    ("clock_nanosleep", NONE),
+                    woken_by(0, None),
+                ),
                 wait(("read", NONE), [7, 200, 200], 2),
             ],
             vec![(Idle, 195)],
