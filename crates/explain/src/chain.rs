@@ -484,7 +484,13 @@ impl Graph {
             ended = Ended::DelayedAck;
         }
         let several = wait.call.as_ref().is_some_and(sleeps::of_several);
-        let asked = self.asked(tid, what, ended, woken, several);
+        // Room to write wakes who waits to read, too, and says nothing.
+        let room = wait.waker.as_ref().and_then(|waker| waker.call.as_ref());
+        let room = room.is_some_and(sleeps::receives);
+        let asked = match room {
+            true => Asked::No,
+            false => self.asked(tid, what, ended, woken, several),
+        };
         let actor = self.threads.get(&tid).map_or(NOBODY, |thread| thread.actor);
         let hop = self.paths.hop(actor, Doing::Waits { what, call });
         let (threads, disks) = (&self.threads, &self.disks);
@@ -550,7 +556,8 @@ impl Graph {
             For::Time | For::Events | For::Data | For::Word { .. } | For::Signal
         );
         if by_itself
-            && asked != Asked::Yes
+            && !matches!(asked, Asked::Yes | Asked::Unseen)
+            && !room
             && !polls
             && let Some(thread) = self.threads.get_mut(&tid)
         {

@@ -7,6 +7,7 @@
 //!    the third sleep of 20 ms or less since. A worker of the kernel without work: idle.
 //! 3. A child or a thread that it joins: as long as that one sleeps on purpose, idle; behind the network, it may be; else a loss.
 //! 4. An answer that it had asked for is a loss: it woke, by asking, the thread that woke it, or one that woke that one.
+//!    Or it asks that thread at times, and that one was busy all the while: a question to a busy thread is not seen.
 //! 5. Room for what it writes, or a connection that it asks for: a loss.
 //! 6. Bytes, events, a signal or another thread's word that nobody was asked for: idle where a thread of this machine or a
 //!    timer ended the wait, or nothing did while the recording went on. It may be idle where the trace cannot tell: the other
@@ -37,6 +38,8 @@ const MOST_PAIRS: usize = 1 << 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     No,
+    /// It asks that thread at times, and this time no question was seen: one to a busy thread is not.
+    Unseen,
     /// No, unless its first question was not seen: each wakes the other, and neither is idle in between.
     Mutual,
     /// Both threads were there before the recording.
@@ -54,6 +57,8 @@ struct Pair {
     woken: [u64; 2],
     /// When it asked for what it has not been told yet.
     open: Option<u64>,
+    /// How often it was told what it had been seen to ask for, and how often something else.
+    answers: [u32; 2],
 }
 
 /// Who asks whom, by their threads, the lower first.
@@ -106,6 +111,7 @@ impl Pairs {
                 }
             },
             open: None,
+            answers: [0; 2],
         });
         let (by, of) = if waker.tid == key.0 { (0, 1) } else { (1, 0) };
         if pair.woken[by] > 0 && waker.idled > pair.woken[by] {
@@ -122,9 +128,18 @@ impl Pairs {
                     Asked::No
                 }
             }
-            Some(_) if pair.open.take().is_some() => Asked::Yes,
+            Some(_) if pair.open.take().is_some() => {
+                pair.answers[0] = pair.answers[0].saturating_add(1);
+                Asked::Yes
+            }
             Some(_) if new => Asked::Perhaps,
-            Some(_) => Asked::No,
+            Some(_) => {
+                pair.answers[1] = pair.answers[1].saturating_add(1);
+                match pair.answers[1] <= pair.answers[0].saturating_mul(4) {
+                    true => Asked::Unseen,
+                    false => Asked::No,
+                }
+            }
             None => Asked::Perhaps,
         }
     }
@@ -176,6 +191,7 @@ pub(super) fn judge(asleep: &Asleep<'_>, paths: &Paths) -> Option<Idleness> {
             _ => Stalled,
         },
         _ if asleep.asked == Asked::Perhaps => MayBeIdle,
+        _ if asleep.asked == Asked::Unseen && is_busy(asleep.behind, paths) => Stalled,
         _ if asleep.asked == Asked::Mutual && is_busy(asleep.behind, paths) => MayBeIdle,
         For::Signal => Idle,
         // The kernel says that nothing else can be meant: a terminal, inotify, a new connection.

@@ -115,6 +115,11 @@ pub(super) fn waits_for_room(call: &Call) -> bool {
         .is_some_and(|name| role(name) == Role::Sends)
 }
 
+/// Whether bytes are taken in such a call.
+pub(super) fn receives(call: &Call) -> bool {
+    (call.name.as_deref()).is_some_and(|name| role(name) == Role::Receives)
+}
+
 /// Whether a thread that waits in such a call asks for a connection.
 pub(super) fn connects(call: &Call) -> bool {
     call.name.as_deref() == Some("connect")
