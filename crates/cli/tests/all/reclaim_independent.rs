@@ -83,7 +83,7 @@ fn compare(ours: &Figures, theirs: &Figures) {
         let pairs = ours.iter().zip(theirs).map(|(one, other)| one / other);
         let ratio = median(pairs.collect::<Vec<_>>()).unwrap();
         println!("{what}: probe {a:.2?}, independent {b:.2?}, paired ratio {ratio:.2}");
-        // Flagging 32 MiB is a few microseconds: below 10 ns a page there is nothing to compare.
+        // Flagging 128 MiB is some microseconds: below 10 ns a page there is nothing to compare.
         let near = (1.0 / NEAR..=NEAR).contains(&ratio) || a.1.max(b.1) < 10.0;
         let overlap = a.0 <= b.1 && b.0 <= a.1;
         if !near && !overlap {
@@ -108,14 +108,14 @@ fn costs_a_page_are_those_of_an_independent_program() {
     for round in 0..ROUNDS {
         let group = format!("independent-{}-{round}", std::process::id());
         let group = site.parent.join(group);
-        let words = ["cost", group.to_str().unwrap(), "32"];
+        let words = ["cost", group.to_str().unwrap(), "128"];
         independent(&program, &words, folder.path(), &mut theirs);
         let name = |mode: &str, step: &str| match step {
             "take" | "release" => Some(format!("{mode} {step}")),
             "pass 1" => Some(format!("{mode} pass")),
             _ => None,
         };
-        let words = "--no-load --mode mlock,vmsplice,shm-lock --bytes 32M --passes 1 --runs 1";
+        let words = "--no-load --mode mlock,vmsplice,shm-lock --bytes 128M --passes 1 --runs 1";
         probed(&words.split(' ').collect::<Vec<_>>(), name, &mut ours);
     }
     Linux.set_cpus(&cpus).unwrap();
