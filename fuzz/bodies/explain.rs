@@ -54,6 +54,7 @@ pub(crate) fn run(bytes: &[u8]) -> usize {
     let options = Options {
         top: 5,
         frame_marker: Some("read".to_owned()),
+        request: "write..read".parse().ok(),
     };
     let mut explainer = Explainer::new(&Metadata::default(), options);
     events.iter().for_each(|event| explainer.event(event));

@@ -383,6 +383,7 @@ pub(crate) fn explained(
     let options = stopgap_explain::Options {
         top: 1,
         frame_marker: None,
+        request: None,
     };
     let mut explainer = Explainer::new(&trace.metadata(), options);
     while let Some(event) = trace.next_event()? {

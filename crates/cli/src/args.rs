@@ -24,6 +24,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use stopgap_events::question::Question;
 use stopgap_events::units::Bytes;
+use stopgap_explain::Request;
 
 use crate::export::Form;
 use crate::failure::{DONE, ERROR, Failure, NOT_THE_COMMAND};
@@ -166,10 +167,14 @@ pub(crate) struct Explain {
     /// How many of the slowest operations to tell, up to 10k.
     #[arg(long, value_name = "N", value_parser = count, default_value = "10")]
     pub(crate) top: u64,
-    /// What ends a frame, for switches a frame: a mark's name, a system call's (as it begins), or
-    /// the word of a kind of event (fence-wait-end).
+    /// What ends a frame, for switches a frame and where its time went: a mark's name, a system call's
+    /// (as it begins), or the word of a kind of event (fence-wait-end).
     #[arg(long, value_name = "EVENT|SYSCALL")]
     pub(crate) frame_marker: Option<String>,
+    /// What begins and what ends a request, to tell where its time went: two system calls, as
+    /// write..read (on one descriptor), or marks, as mark:begin..mark:end.
+    #[arg(long, value_name = "BEGIN..END")]
+    pub(crate) request: Option<Request>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,7 @@ use stopgap_explain::{Explainer, Options};
 use stopgap_kernel::signals;
 use stopgap_report::explain::screen;
 use stopgap_stats::document::Document;
-use stopgap_stats::explain::{Explain, SCHEMA};
+use stopgap_stats::explain::{Explain, SCHEMA, WindowKind};
 use stopgap_trace::Input;
 
 use crate::args;
@@ -38,6 +38,7 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
     let options = Options {
         top,
         frame_marker: args.frame_marker.clone(),
+        request: args.request.clone(),
     };
     let mut explainer = Explainer::new(input.metadata(), options);
     let mut damaged = None;
@@ -86,6 +87,20 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
         tell(&format!(
             "--frame-marker {}: it did not come twice, so nothing is said of frames",
             frames.marker
+        ));
+    }
+    let windows = explain
+        .findings
+        .chains
+        .iter()
+        .flat_map(|chains| &chains.windows);
+    let mut requests = windows.filter(|windows| windows.kind == WindowKind::Request);
+    if let Some(request) = &args.request
+        && requests.all(|windows| windows.count == 0)
+    {
+        tell(&format!(
+            "--request {request}: the trace has none from begin to end (of calls it shows those in which a thread waited or \
+             woke another, unless it was recorded with --events all)"
         ));
     }
     if args.json {

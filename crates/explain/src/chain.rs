@@ -24,6 +24,7 @@ mod history;
 mod idle;
 mod path;
 mod sleeps;
+mod window;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -39,6 +40,7 @@ use idle::{Asked, Asleep, One, Pairs};
 pub use path::Break;
 use path::{ActorId, Doing, For, HopId, IDLE, NOBODY, NOT_KEPT, Name, PathId, Paths, Quick};
 use sleeps::{Ended, Sleeps};
+pub(crate) use window::{Pieces, Sums};
 
 pub use stopgap_stats::explain::Idleness;
 

@@ -7,7 +7,7 @@ mod waits;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use stopgap_events::units::Nanos;
-use stopgap_stats::explain::{Chains, Findings};
+use stopgap_stats::explain::{Chains, Findings, WindowKind};
 use stopgap_trace::{Event, Kind, Metadata, Text, Waits};
 
 use crate::Options;
@@ -17,18 +17,20 @@ use crate::findings;
 use crate::memory::Mappings;
 use crate::operation::{Ending, Operations};
 use crate::profile::Samples;
-use crate::roundtrip::{Partner, RoundTrips};
+use crate::request::Requests;
+use crate::roundtrip::{Partner, RoundTrips, Trip};
 use crate::space::Spaces;
 use crate::spread::Counts;
 use crate::tasks::{Tasks, name};
 use crate::thread::{Cpus, State, Thread};
+use crate::windows::{Who, Window, Windows};
 
 /// Takes events, in the order of the trace; gives [`Findings`].
 ///
 /// ```
 /// use stopgap_trace::Metadata;
 /// use stopgap_explain::{Explainer, Options};
-/// let options = Options { top: 10, frame_marker: None };
+/// let options = Options { top: 10, ..Options::default() };
 /// let findings = Explainer::new(&Metadata::default(), options).finish();
 /// assert_eq!(findings.switches.total, None, "no scheduling events: not known, not 0");
 /// ```
@@ -57,6 +59,8 @@ pub struct Explainer {
     pub(crate) mappings: Mappings,
     pub(crate) spaces: Spaces,
     pub(crate) frames: Frames,
+    windows: Windows,
+    requests: Option<Requests>,
     pub(crate) samples: Samples,
     pub(crate) seen: Seen,
     pub(crate) first: Option<u64>,
@@ -175,6 +179,8 @@ impl Explainer {
             mappings: Mappings::new(metadata),
             spaces: Spaces::new(metadata.page_size),
             frames: Frames::default(),
+            windows: Windows::default(),
+            requests: options.request.clone().map(Requests::new),
             samples: Samples::default(),
             seen: Seen::default(),
             first: None,
@@ -220,8 +226,12 @@ impl Explainer {
             self.disordered += 1;
         }
         self.now = self.now.max(time);
+        if let (Kind::Wait(_), Some(tid)) = (&event.kind, event.tid) {
+            self.windows.waited(&mut self.graph, tid);
+        }
         self.graph.event(event);
-        self.marks(&event.kind);
+        self.marks(event);
+        self.requests(event);
         self.spaces.event(self.at(), event);
         if let Kind::Sample { stack } = &event.kind {
             self.sampled(event, stack);
@@ -240,6 +250,7 @@ impl Explainer {
             Kind::Mark { .. } | Kind::Signal { .. } | Kind::Waits { .. } => {}
             _ => self.action(event),
         }
+        self.trips();
         while let Some((exit, tid)) = self.ending.front().copied()
             && exit + AFTER_EXIT_NS < self.now
         {
@@ -297,6 +308,9 @@ impl Explainer {
         for tid in self.roundtrips.threads() {
             self.end_pairs(tid);
         }
+        for &tid in &tids {
+            self.stops_windows(tid);
+        }
         for tid in tids {
             if let Some(thread) = self.threads.remove(&tid) {
                 self.folds(tid, thread);
@@ -340,7 +354,8 @@ impl Explainer {
     }
 
     /// Closes a frame where the marker says so.
-    fn marks(&mut self, kind: &Kind) {
+    fn marks(&mut self, event: &Event) {
+        let kind = &event.kind;
         let Some(marker) = &self.options.frame_marker else {
             return;
         };
@@ -357,9 +372,86 @@ impl Explainer {
                 }
                 _ => false,
             };
-        if is_mark {
-            self.frames.mark(self.now);
+        if !is_mark {
+            return;
         }
+        self.frames.mark(self.now);
+        if let Some(tid) = event.tid.filter(|&tid| tid != 0) {
+            let (who, by) = (
+                who(&self.threads, tid, event.comm.as_ref()),
+                Text::from(&**marker),
+            );
+            let (kind, now) = (WindowKind::Frame, self.now);
+            (self.windows).ends(&mut self.graph, (&who, &by), (kind, None), now);
+            self.windows.begins(tid, kind, None, now);
+        }
+    }
+
+    /// Follows requests, where they are asked for.
+    fn requests(&mut self, event: &Event) {
+        let Some(requests) = &mut self.requests else {
+            return;
+        };
+        let (windows, graph, threads) = (&mut self.windows, &mut self.graph, &self.threads);
+        let comm = |tid| event.comm.as_ref().filter(|_| event.tid == Some(tid));
+        let who = |tid| who(threads, tid, comm(tid));
+        match &event.kind {
+            Kind::Wait(wait) => {
+                let calls = |tid| threads.get(&tid).is_some_and(|thread| thread.calls);
+                if let Some(tid) = event.tid.filter(|&tid| tid != 0) {
+                    requests.wait(tid, wait, windows, graph, who, calls);
+                }
+            }
+            _ => requests.row(event, self.now, windows, graph, who),
+        }
+    }
+
+    /// Takes round trips that are over, or never will be.
+    fn trips(&mut self) {
+        for trip in self.roundtrips.trips.drain(..) {
+            let Trip {
+                client,
+                server,
+                begin,
+                end,
+            } = trip;
+            let (client, server) = [client, server]
+                .map(|tid| who(&self.threads, tid, None))
+                .into();
+            let followed = client.followed || server.followed;
+            let client = Who { followed, ..client };
+            let by = (&client, &server.name);
+            match end {
+                Some(end) => {
+                    let window = Window {
+                        tid: client.tid,
+                        begin,
+                        end,
+                    };
+                    (self.windows).was(&mut self.graph, by, WindowKind::RoundTrip, window);
+                }
+                None => (self.windows).not_over(&client, WindowKind::RoundTrip, &server.name),
+            }
+        }
+    }
+
+    /// The windows of `tid` that are open do not end any more.
+    fn stops_windows(&mut self, tid: u32) {
+        self.trips();
+        let who = |tid| who(&self.threads, tid, None);
+        let (windows, graph) = (&mut self.windows, &mut self.graph);
+        if let Some(requests) = &mut self.requests {
+            requests.stops(tid, windows, graph, who);
+        }
+        let marker = self.options.frame_marker.as_deref().unwrap_or_default();
+        let request = self
+            .requests
+            .as_ref()
+            .map(|requests| Text::clone(&requests.by));
+        windows.stops(&who(tid), |kind| match (kind, &request) {
+            (WindowKind::Request, Some(request)) => Text::clone(request),
+            _ => marker.into(),
+        });
     }
 
     /// The thread `tid`, which may be new to us. Its life began before the trace, unless a fork was seen.
@@ -486,6 +578,7 @@ impl Explainer {
         self.comes_back_unseen(tid);
         self.end_operation(tid, None, false);
         self.end_pairs(tid);
+        self.stops_windows(tid);
         if let Some(thread) = self.threads.remove(&tid) {
             self.folds(tid, thread);
         }
@@ -505,8 +598,11 @@ impl Explainer {
                 let of = format!("the run of {}", run.name);
                 graph.critical_path(&of, run.tid, run.begin, run.end)
             });
+        let (first, any) = (self.first.unwrap_or(0), !self.ever_followed.is_empty());
+        let windows = self.windows.to_record(&graph, first, any);
         let mut chains = graph.finish(&self.ever_followed);
         chains.critical_path = path;
+        chains.windows = windows;
         Some(chains)
     }
 
@@ -525,6 +621,16 @@ impl Explainer {
             self.ever_followed.insert(tid);
         }
         self.tasks.fold(tid, thread);
+    }
+}
+
+/// A thread as windows name it.
+fn who(threads: &HashMap<u32, Thread>, tid: u32, comm: Option<&Text>) -> Who {
+    let thread = threads.get(&tid);
+    Who {
+        tid,
+        name: name(tid, comm.or(thread.and_then(|thread| thread.comm.as_ref()))),
+        followed: thread.is_some_and(|thread| thread.traced),
     }
 }
 

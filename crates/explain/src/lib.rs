@@ -5,6 +5,7 @@
 //!                     -> chain       each wait, followed to who or what ended it; idle or a loss
 //!                     -> switch_cause why each switch-out
 //!                     -> roundtrip    who asks whom, switches a round trip
+//!                     -> windows     frames, requests and round trips: where their time went (request)
 //!                     -> operation    calls, faults and computing, time taken apart (why, interval, stack)
 //!                     -> memory       mappings over time, reclaim
 //!                     -> short        many short calls that are a stall together
@@ -32,6 +33,7 @@ mod lacks;
 mod memory;
 mod operation;
 mod profile;
+mod request;
 mod roundtrip;
 mod short;
 mod space;
@@ -43,18 +45,22 @@ mod thread;
 mod timeline;
 mod verdict;
 mod why;
+mod windows;
 
 pub use exchange::{Exchange, Exchanges};
 pub use explainer::Explainer;
+pub use request::Request;
 pub use stopgap_stats::explain::Findings;
 
 /// What to look for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
     /// How many slow operations to keep.
     pub top: usize,
     /// What marks a frame: a mark's name, a system call's (when it begins), or the word of a kind of event.
     pub frame_marker: Option<String>,
+    /// What begins and what ends a request.
+    pub request: Option<Request>,
 }
 
 /// Share of lost events above which the verdict is `inconclusive`: figures of switches must be right within

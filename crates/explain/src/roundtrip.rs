@@ -101,6 +101,16 @@ pub(crate) struct RoundTrips {
     /// The same, of pairs of which the recorder followed neither thread.
     of_others: BTreeMap<(Text, Text), (Totals, Cpus)>,
     made: Vec<Made>,
+    /// Those that are over, or never will be, since somebody took them.
+    pub(crate) trips: Vec<Trip>,
+}
+
+/// A round trip; `end` is `None` where its answer was not seen.
+pub(crate) struct Trip {
+    pub(crate) client: u32,
+    pub(crate) server: u32,
+    pub(crate) begin: u64,
+    pub(crate) end: Option<u64>,
 }
 
 /// A pair there was.
@@ -263,6 +273,7 @@ impl RoundTrips {
         match &mut pair.open {
             Some(open) if open.replies == 0 => open.sends += 1,
             _ => {
+                self.trips.extend(pair.trip());
                 pair.close(outs, now);
                 pair.open = Some(Open::new(now, outs));
             }
@@ -308,6 +319,7 @@ impl RoundTrips {
             let Some(mut pair) = self.pairs.remove(&key(tid, other)) else {
                 continue;
             };
+            self.trips.extend(pair.trip().or(pair.not_over()));
             pair.close((outs(pair.client), outs(pair.server)), now);
             pair.settle();
             let (client, server) = (partner(pair.client), partner(pair.server));
@@ -382,6 +394,27 @@ impl RoundTrips {
 }
 
 impl Following {
+    /// Returns the open round trip, where its last reply has come.
+    fn trip(&self) -> Option<Trip> {
+        let open = self.open.as_ref().filter(|open| open.replies > 0)?;
+        open.received.map(|received| Trip {
+            client: self.client,
+            server: self.server,
+            begin: open.begin,
+            end: Some(received),
+        })
+    }
+
+    /// Returns the open round trip, where it was not answered.
+    fn not_over(&self) -> Option<Trip> {
+        self.open.as_ref().map(|open| Trip {
+            client: self.client,
+            server: self.server,
+            begin: open.begin,
+            end: None,
+        })
+    }
+
     /// Ends the open round trip at `at`, if it was answered.
     fn close(&mut self, outs: Outs, at: u64) {
         self.settle();

@@ -9,3 +9,4 @@ mod roundtrips;
 mod short;
 mod slow;
 mod states;
+mod windows;

@@ -10,6 +10,7 @@ use crate::profile;
 use crate::story;
 use crate::table::{Screen, Style, Table, join, known, known_or};
 use crate::text::{number, share, thousands};
+use crate::windows;
 
 /// Causes and pairs that are shown; the JSON record has all.
 const ROWS: usize = 12;
@@ -23,8 +24,9 @@ pub fn screen(findings: &Findings, style: Style) -> String {
     let mut screen = Screen::new(style);
     screen.say(&findings.verdict.text);
     screen.say(scene(findings));
-    let parts: [(&str, Say); 8] = [
+    let parts: [(&str, Say); 9] = [
         ("WHY", story::say),
+        ("CRITICAL PATH", windows::say),
         ("SWITCHES", say_switches),
         ("TASKS", say_tasks),
         ("SLOW", say_slow),

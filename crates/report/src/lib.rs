@@ -35,5 +35,6 @@ mod story;
 pub mod table;
 pub mod terminal;
 pub mod text;
+mod windows;
 
 pub use table::Style;

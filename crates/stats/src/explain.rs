@@ -13,7 +13,9 @@ use crate::verdict::Verdict;
 
 mod chains;
 
-pub use chains::{Blame, Chains, CriticalPath, Idleness, Link, Waiting};
+pub use chains::{
+    Blame, Chains, CriticalPath, Idleness, Link, Longest, Step, Stop, Waiting, WindowKind, Windows,
+};
 
 /// The name and version of the record's form.
 pub const SCHEMA: &str = "stopgap.explain/2";

@@ -132,6 +132,7 @@ fn explain(spool: &Spool, stall: &Stall, path: &Path) -> Result<Explained, Failu
     let options = Options {
         top: CANDIDATES,
         frame_marker: None,
+        request: None,
     };
     let mut explainer = Explainer::new(&trace.metadata(), options);
     let losses = stall.triggers.iter().enumerate();

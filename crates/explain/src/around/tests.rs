@@ -34,6 +34,7 @@ fn findings(slow: Vec<Slow>) -> Findings {
     let options = crate::Options {
         top: 10,
         frame_marker: None,
+        request: None,
     };
     let nothing = stopgap_trace::Metadata::default();
     let mut findings = crate::Explainer::new(&nothing, options).finish();

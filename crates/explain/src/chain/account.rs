@@ -8,6 +8,7 @@ use stopgap_trace::Text;
 use super::history::Piece;
 use super::idle;
 use super::path::{ActorId, Break, Doing, For, Hop, HopId, IDLE, NOBODY, PathId, Paths};
+use super::window::{Pieces, Sums};
 use super::{Graph, Quick};
 
 /// Groups of waits in a record.
@@ -97,23 +98,23 @@ impl Totals {
 
 /// What makes two hops one in a record: threads of one name are one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Label {
-    cause: &'static str,
-    task: Option<Text>,
+pub(super) struct Label {
+    pub(super) cause: &'static str,
+    pub(super) task: Option<Text>,
     call: Option<Text>,
-    text: String,
+    pub(super) text: String,
 }
 
 #[derive(Debug, Default)]
-struct Tree {
+pub(super) struct Tree {
     ns: u64,
     /// The thread; `Err` where there are several.
     tid: Option<Result<u32, ()>>,
-    behind: HashMap<Label, Tree>,
+    pub(super) behind: HashMap<Label, Tree>,
 }
 
 impl Tree {
-    fn add(&mut self, tid: Option<u32>, ns: u64) {
+    pub(super) fn add(&mut self, tid: Option<u32>, ns: u64) {
         self.ns += ns;
         self.tid = match (self.tid, tid) {
             (None, Some(tid)) => Some(Ok(tid)),
@@ -128,7 +129,7 @@ impl Tree {
     }
 
     /// Returns the links of `whole` nanoseconds.
-    fn links(self, whole: u64) -> Vec<Link> {
+    pub(super) fn links(self, whole: u64) -> Vec<Link> {
         let share = |ns: u64| ns as f64 / whole.max(1) as f64;
         let (mut links, mut small) = (Vec::new(), 0);
         for (label, tree) in self.behind {
@@ -168,19 +169,16 @@ impl Graph {
     /// Returns where the time of the thread `tid` went from `from` to `to`, at which it has a CPU: the ends of chains over
     /// all threads, which add up to the window. `of` names the window.
     pub fn critical_path(&mut self, of: &str, tid: u32, from: u64, to: u64) -> CriticalPath {
-        let pieces = self.between(tid, from, to);
-        let mut tree = Tree::default();
-        for piece in &pieces {
-            let hops: Vec<Hop> = self.paths.hops_of(piece.path).collect();
-            let (label, tid) = self.end(&hops);
-            tree.behind.entry(label).or_default().add(tid, piece.ns);
-        }
+        let mut pieces = Pieces::default();
+        self.window(tid, from, to, &mut pieces);
+        let mut sums = Sums::default();
+        sums.add(&pieces);
         let window_ns = to.saturating_sub(from);
         CriticalPath {
             of: of.to_owned(),
             tid,
             window_ns,
-            parts: tree.links(window_ns),
+            parts: self.parts(&sums),
         }
     }
 
@@ -195,6 +193,7 @@ impl Graph {
             waiting: self.waiting(of),
             blame: self.blame(of),
             critical_path: None,
+            windows: Vec::new(),
         }
     }
 
@@ -305,7 +304,7 @@ impl Graph {
         blame
     }
 
-    fn comm(&self, actor: ActorId) -> Option<Text> {
+    pub(super) fn comm(&self, actor: ActorId) -> Option<Text> {
         let comm = &self.paths.actor_at(actor).comm;
         (actor != NOBODY && !comm.is_empty()).then(|| Text::clone(comm))
     }
@@ -341,7 +340,7 @@ impl Graph {
     }
 
     /// Returns the label of the thread or thing at the end of a chain, in words of its own.
-    fn end(&self, hops: &[Hop]) -> (Label, Option<u32>) {
+    pub(super) fn end(&self, hops: &[Hop]) -> (Label, Option<u32>) {
         let last = hops.len() - 1;
         let (mut label, mut tid) = self.label(hops[last], &hops[..last]);
         if matches!(hops[last].doing, Doing::Timer)
@@ -357,7 +356,7 @@ impl Graph {
     }
 
     /// Returns the label of a hop, behind `before`.
-    fn label(&self, hop: Hop, before: &[Hop]) -> (Label, Option<u32>) {
+    pub(super) fn label(&self, hop: Hop, before: &[Hop]) -> (Label, Option<u32>) {
         let who = self.who(hop.actor);
         let mut actor = hop.actor;
         let mut named = None;

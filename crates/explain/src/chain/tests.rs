@@ -1,6 +1,7 @@
 //! The graph against a machine that knows the truth.
 
 mod machine;
+mod windows;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

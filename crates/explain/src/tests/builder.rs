@@ -32,6 +32,7 @@ pub(super) fn options() -> Options {
     Options {
         top: 10,
         frame_marker: None,
+        request: None,
     }
 }
 

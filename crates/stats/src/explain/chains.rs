@@ -28,6 +28,8 @@ pub struct Chains {
     /// Where the wall-clock time of the whole recording went, for the recorded program's first thread; null where the
     /// trace does not show it from begin to end.
     pub critical_path: Option<CriticalPath>,
+    /// Frames, requests and round trips: where their time went.
+    pub windows: Vec<Windows>,
 }
 
 /// Waits of threads of one name for one thing.
@@ -113,4 +115,88 @@ pub struct CriticalPath {
     pub window_ns: u64,
     /// Its parts: the ends of chains, the most time first. They add up to the window.
     pub parts: Vec<Link>,
+}
+
+/// What a window of time is.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum WindowKind {
+    /// From a thread's mark to its next (`--frame-marker`).
+    Frame,
+    /// From a call or mark of a thread to another (`--request`).
+    Request,
+    /// From what a client sends to the last reply.
+    RoundTrip,
+}
+
+/// Windows of one kind, of threads of one name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Windows {
+    /// What they are.
+    pub kind: WindowKind,
+    /// The name of the threads whose time it is.
+    pub task: String,
+    /// The marker, what begins and ends a request, or the server's name.
+    pub by: String,
+    /// How many have a begin and an end in the trace.
+    pub count: u64,
+    /// Their time.
+    pub total_ns: u64,
+    /// Median; null below 5 of them.
+    pub p50_ns: Option<u64>,
+    /// 99 % are not longer; null below 1,000 of them.
+    pub p99_ns: Option<u64>,
+    /// Where their time went, over all threads: the ends of chains, the most time first. They add up to `total_ns`.
+    pub parts: Vec<Link>,
+    /// The longest; null where there is none.
+    pub longest: Option<Longest>,
+    /// Windows that ended in the trace and began before it, or before the recording could see them. Not counted.
+    pub began_before: u64,
+    /// Windows that had not ended when the trace or their thread did. Not counted.
+    pub not_over: u64,
+}
+
+/// The longest window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Longest {
+    /// Its number, from 1.
+    pub number: u64,
+    /// The thread whose time it is.
+    pub tid: u32,
+    /// When it began, from the trace's begin.
+    pub at_ns: u64,
+    /// Its length.
+    pub length_ns: u64,
+    /// Where its time went, as in [`Windows::parts`]; they add up to `length_ns`.
+    pub parts: Vec<Link>,
+    /// Its chain that has the most time: the thread, behind it who or what it waited for, and so on.
+    pub chain: Vec<Stop>,
+    /// It step by step in time, for a picture; of more than 256 steps the first.
+    pub steps: Vec<Step>,
+}
+
+/// A part of a window, in which the chain of who waited for whom was the same.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Step {
+    /// When it began, from the trace's begin.
+    pub at_ns: u64,
+    /// How long it lasted.
+    pub ns: u64,
+    /// The window's thread first.
+    pub chain: Vec<Stop>,
+}
+
+/// A thread or thing in a chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Stop {
+    /// The thread's name; null of something outside of all threads.
+    pub task: Option<String>,
+    /// The thread.
+    pub tid: Option<u32>,
+    /// What it did: a word as in [`Link::cause`].
+    pub cause: String,
+    /// The same in words.
+    pub text: String,
 }

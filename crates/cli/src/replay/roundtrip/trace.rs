@@ -54,6 +54,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Observed>, Failure> {
     let options = Options {
         top: 0,
         frame_marker: None,
+        request: None,
     };
     let mut explainer = Explainer::new(&Metadata::default(), options);
     each(&mut |event| {

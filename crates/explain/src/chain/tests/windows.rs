@@ -1,0 +1,113 @@
+//! Windows add up, whatever the machine does.
+
+use proptest::prelude::*;
+use stopgap_trace::Metadata;
+
+use super::*;
+use crate::{Explainer, Options};
+
+fn sum(links: &[Link]) -> u64 {
+    links.iter().map(|link| link.ns).sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// The parts of windows add up to them to the nanosecond, though marks come at any time, of threads that sleep, too.
+    #[test]
+    fn parts_add_up_to_their_windows(
+        seed in 0..10_000_u64,
+        marks in prop::collection::vec((100..108_u32, 0..400_000_000_u64), 2..60),
+    ) {
+        let mut rows = by_chance(seed).rows;
+        let is_end = |row: &&Event| matches!(&row.kind, Kind::Wait(wait) if wait.state == Some(State::Dead));
+        let end = |row: &Event| (row.tid.unwrap(), row.time.0);
+        let ends: HashMap<u32, u64> = rows.iter().filter(is_end).map(end).collect();
+        let mut lengths: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        for &(tid, at) in &marks {
+            let (time, cpu) = (Nanos(at), None);
+            let kind = Kind::Mark { name: "frame".into() };
+            let comm = Some(format!("t{tid}").into());
+            rows.push(Event { time, cpu, pid: Some(7), tid: Some(tid), comm, kind });
+            lengths.entry(tid).or_default().push(at);
+        }
+        rows.sort_by_key(|row| row.time);
+        let options = Options { top: 10, frame_marker: Some("frame".to_owned()), request: None };
+        let mut explainer = Explainer::new(&Metadata::default(), options);
+        rows.iter().for_each(|row| explainer.event(row));
+        let chains = explainer.finish().chains.unwrap();
+        let mut counted = 0;
+        for windows in &chains.windows {
+            prop_assert_eq!(sum(&windows.parts), windows.total_ns, "{:?}", windows);
+            let Some(longest) = &windows.longest else { continue };
+            prop_assert_eq!(sum(&longest.parts), longest.length_ns);
+            let mut at = longest.at_ns;
+            for step in &longest.steps {
+                prop_assert_eq!(step.at_ns, at);
+                at += step.ns;
+            }
+            if longest.steps.len() < 256 {
+                prop_assert_eq!(at, longest.at_ns + longest.length_ns);
+            }
+            if windows.kind == stopgap_stats::explain::WindowKind::Frame {
+                counted += windows.total_ns;
+            }
+        }
+        let mut truth = 0;
+        for (tid, times) in &mut lengths {
+            times.sort_unstable();
+            // A thread that has ended makes no frame with what comes under its number later.
+            let end = ends.get(tid).copied().unwrap_or(u64::MAX);
+            let (before, after) = times.split_at(times.partition_point(|&at| at < end));
+            for life in [before, after] {
+                truth += life.last().zip(life.first()).map_or(0, |(last, first)| last - first);
+            }
+        }
+        prop_assert_eq!(counted, truth);
+    }
+}
+
+/// A frame of many waits: the past of its thread is merged long before it ends.
+#[test]
+fn a_long_window_keeps_all_its_chains() {
+    let mut machine = Machine::new(2, 1);
+    let turn = [Op::Run(MS / 10), Op::Sync(2 * MS), Op::Sleep(MS)];
+    machine.thread("game", 0, 120, turn.repeat(500));
+    machine.run(10_000 * MS);
+    let mut rows = machine.rows;
+    let mark = |time| Event {
+        time,
+        cpu: None,
+        pid: Some(7),
+        tid: Some(100),
+        comm: Some("game".into()),
+        kind: Kind::Mark {
+            name: "frame".into(),
+        },
+    };
+    rows.insert(0, mark(rows[0].time));
+    let last = rows.pop().unwrap(); // its end
+    rows.push(mark(last.time));
+    rows.push(last);
+    let options = Options {
+        top: 10,
+        frame_marker: Some("frame".to_owned()),
+        request: None,
+    };
+    let mut explainer = Explainer::new(&Metadata::default(), options);
+    rows.iter().for_each(|row| explainer.event(row));
+    let chains = explainer.finish().chains.unwrap();
+    let windows = &chains.windows[0];
+    assert_eq!(windows.count, 1);
+    let of = |cause: &str| {
+        let parts = windows.parts.iter().filter(|part| part.cause == cause);
+        parts.map(|part| part.ns).sum::<u64>()
+    };
+    assert_eq!(of("unknown"), 0, "{:?}", windows.parts);
+    let (disk, timer) = (of("disk"), of("timer"));
+    assert!(disk.abs_diff(1_000 * MS) < 10 * MS, "{disk}");
+    assert!(timer.abs_diff(500 * MS) < 10 * MS, "{timer}");
+    let longest = windows.longest.as_ref().unwrap();
+    assert_eq!(longest.steps.len(), 256);
+    assert_eq!(sum(&longest.parts), longest.length_ns);
+}
