@@ -188,9 +188,9 @@ fn the_clock_may_be_set_meanwhile() {
     are_naps(&rows(&said, "jsonl"), 4);
     // One page: the same stall again within 15 s has none.
     let pages = text(&said, "beside", "stdout");
-    assert!(pages.contains("file-lock, 100 % of 70"), "{pages}");
+    assert!(pages.contains("lock, 100 % of 70"), "{pages}");
     let history = text(&said, "history", "stdout");
-    let all = "file-lock took most, 9";
+    let all = "lock took most, 9";
     assert!(
         history.starts_with(all) && history.contains("of the 2."),
         "{history}"

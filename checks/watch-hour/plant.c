@@ -4,6 +4,7 @@
  * clock. Prints the truth as the programs of known-stalls do.
  *
  *     fsync      fsync of a file into which another process has written
+ *     server     an answer of another process, which syncs a file before it answers
  *     lock       a mutex whose holder sleeps
  *     run-queue  a CPU on which another thread computes under SCHED_FIFO
  *     cpu-quota  a cgroup that may run 10 ms of each 100 ms
@@ -14,9 +15,10 @@
 
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
-static struct actor *victim;
+static struct actor *victim, *culprit;
 static uint64_t length;
 static uint32_t *go;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -49,8 +51,61 @@ static void fsync_on(void *unused)
 	}
 }
 
+static int ends[2];
+
+/* Answers each question when as much is on the disk as takes this disk the time. */
+static void serve(void *unused)
+{
+	const char *path = in_folder("served");
+	int fd = must(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600), path);
+	char question;
+
+	(void)unused;
+	actor_enter(culprit, "sync-server");
+	close(ends[1]);
+	for (size_t mib = 64; read(ends[0], &question, 1) == 1; mib = mib < 2048 ? 2 * mib : mib) {
+		if (question == 's') {
+			must(fsync(fd), "fsync");
+			mib /= 2;
+		} else {
+			must(ftruncate(fd, 0), "ftruncate");
+			lseek(fd, 0, SEEK_SET);
+			write_whole(fd, mib * MIB);
+		}
+		must(write(ends[0], "a", 1), "write");
+	}
+}
+
+static void ask(char question)
+{
+	char answer;
+
+	must(write(ends[1], &question, 1), "write");
+	if (must(read(ends[1], &answer, 1), "read") != 1)
+		fail("the server is gone");
+}
+
+static void server_on(void *unused)
+{
+	(void)unused;
+	enter("plant-server");
+	close(ends[0]);
+	/* Its server waits for questions by then. */
+	sleep_for(50 * MS);
+	for (int i = 0; i < 6; i++) {
+		victim->count = 0;
+		ask('w');
+		window_begin(victim);
+		ask('s');
+		if (window_end(victim) >= length)
+			break;
+	}
+	close(ends[1]);
+}
+
 static void *hold(void *unused)
 {
+	actor_enter(culprit, "holder");
 	pthread_mutex_lock(&mutex);
 	post(go);
 	sleep_for(length);
@@ -78,6 +133,7 @@ static void hog(void *unused)
 	struct sched_param parameters = { .sched_priority = 20 };
 
 	(void)unused;
+	actor_enter(culprit, "hog");
 	pin(0);
 	await(go);
 	/* The victim's window has begun by then. */
@@ -167,6 +223,7 @@ static const struct {
 } kinds[] = {
 	{ "fsync", fsync_on },		{ "lock", lock_on },   { "run-queue", queue_on },
 	{ "cpu-quota", quota_on },	{ "vfork", vfork_on }, { "reclaim", reclaim_on },
+	{ "server", server_on },
 };
 
 int main(int argc, char **argv)
@@ -190,8 +247,14 @@ int main(int argc, char **argv)
 	length = strtoull(colon + 1, NULL, 10) * MS;
 	go = shared(4);
 	victim = truth.victims[0] = actor_new();
-	if (body == fsync_on)
+	if (body == fsync_on || body == server_on)
 		disk_folder();
+	if (body == server_on || body == lock_on || body == queue_on)
+		culprit = truth.culprits[0] = actor_new();
+	if (body == server_on) {
+		must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), "socketpair");
+		other = child(serve, NULL);
+	}
 	if (body == queue_on)
 		other = child(hog, NULL);
 	if (body == quota_on) {
@@ -210,6 +273,10 @@ int main(int argc, char **argv)
 		memory_limit(&group, 64 * MIB);
 	}
 	pid = child(body, NULL);
+	if (body == server_on) {
+		close(ends[0]);
+		close(ends[1]);
+	}
 	look_for_end(pid);
 	if (other)
 		kill_and_wait(other);

@@ -521,14 +521,14 @@ mod tests {
             "verdict":{"word":"clean","text":"clean"},"switches":{"per_roundtrip":{"distribution":[]},"causes":[],"pairs":[]},
             "tasks":[],"slow":[],"calls":[],"memory":{},"advice":[],"missing":[]}"#;
         format!(
-            r#"{{"schema":"stopgap.watch/2","version":"0","told":"stall","unix_s":0,"triggers":[{{"kind":"{kind}",
+            r#"{{"schema":"stopgap.watch/3","version":"0","told":"stall","unix_s":0,"triggers":[{{"kind":"{kind}",
             "at_ns":{end},"measured_ns":5,"threshold_ns":100,"open":false}}],"begin_ns":{begin},"end_ns":{end},"from_ns":0,
-            "taken_ns":{end},"suppressed":0,"cause":{{"word":"{word}","text":"{word}, 90 %"}},{findings}}}"#
+            "taken_ns":{end},"suppressed":0,"cause":{{"word":"{word}","text":"{word}, 90 %","waiting":[]}},{findings}}}"#
         )
         .replace('\n', "")
     }
 
-    const END: &str = r#"{"schema":"stopgap.watch/2","version":"0","told":"end","stalls":1,"suppressed":0,"failed":0,"watched_ns":1,"why":"x"}"#;
+    const END: &str = r#"{"schema":"stopgap.watch/3","version":"0","told":"end","stalls":1,"suppressed":0,"failed":0,"watched_ns":1,"why":"x"}"#;
 
     fn seen(cpu_ns: u64) -> Seen {
         Seen {

@@ -69,7 +69,7 @@ struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
-	int on_cpu;
+	int on_cpu, on_rq;
 	int prio;
 	int pid, tgid;
 	struct task_struct *real_parent, *group_leader;
@@ -1005,7 +1005,11 @@ SEC("iter/task") int each_task(struct bpf_iter__task *ctx)
 	seq_write(to, &out, sizeof out);
 	if (request->what != FLUSH || !thread->left || task->on_cpu)
 		return 0;
-	fill(&wait->wait, thread, task->pid, 0, woken_of(thread), now, 0);
+	// A thread that could run and sleeps now has run unseen: some kernels hide switches. How long it waited nobody knows.
+	u64 woken = woken_of(thread);
+	if ((woken || !thread->state) && task->__state && !task->on_rq)
+		return 0;
+	fill(&wait->wait, thread, task->pid, 0, woken, now, 0);
 	wait->wait.kind = WAIT_STACK;
 	wait->wait.flags |= OPEN;
 	wait->frames = 0;

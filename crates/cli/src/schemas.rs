@@ -26,7 +26,7 @@ fn schemas_are_the_types() {
     assert_checked_in::<stopgap_stats::replay::Replay>("stopgap.replay-1.json");
     assert_checked_in::<stopgap_stats::advise::Advise>("stopgap.advise-1.json");
     assert_checked_in::<stopgap_stats::explain::Explain>("stopgap.explain-2.json");
-    assert_checked_in::<stopgap_stats::watch::Document>("stopgap.watch-2.json");
+    assert_checked_in::<stopgap_stats::watch::Document>("stopgap.watch-3.json");
     assert_checked_in::<stopgap_stats::history::Document>("stopgap.history-1.json");
     assert_checked_in::<stopgap_stats::compare::Comparison>("stopgap.compare-1.json");
     assert_checked_in::<stopgap_kernels::judge::Kernels>("stopgap.kernels-1.json");

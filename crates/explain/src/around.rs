@@ -1,267 +1,338 @@
-//! The cause of one stall: what the operations lost their time to that overlap a window of the trace.
-//!
-//! A trace of some seconds shows much that has nothing to do with a stall: the longest wait of the
-//! last minute may be a benign one. So what counts is the time that was lost *within* the window. And a
-//! wait explains more than work: where a thread populates its memory for 150 ms while another waits for
-//! the lock that it holds, the lock is the stall's cause and the work is its holder's.
-//!
-//! Where a call fired, the question is about that call, not about others that lost time meanwhile (module `fired`).
-
-mod fired;
-pub mod lost;
+//! The cause of one stall: the waits of its window, followed as in any explanation ([`crate::chain`]), and of them the one that took
+//! most with the end of its chain.
 
 use std::collections::BTreeMap;
 
-use stopgap_stats::explain::{Findings, Part, Slow};
-use stopgap_stats::watch::{Cause, Stall, Trigger, TriggerKind};
+use stopgap_stats::explain::{Idleness, Link, Waiting};
+use stopgap_stats::watch::{Cause, Culprit, Stall, Trigger, TriggerKind};
 
+use crate::chain::StallWindow;
 use crate::why::{self, Kind};
 
-/// A wait is the cause where it took this share of the time lost, however much work there was beside it.
-const ENOUGH: f64 = 0.2;
 /// Less within a window explains no stall.
 const LEAST_NS: u64 = 1_000_000;
+/// A mark says that something was late; how long before it that was, it does not say.
+const BEFORE_MARK_NS: u64 = 1_000_000_000;
+/// Waits with their chains in a record.
+const MOST_WAITING: usize = 10;
 
-/// Returns the trigger that leads `stall`, and the cause by the operations in `findings`, of which the slowest some
-/// hundred should have been kept: pressure that the trace explains, else the calls that fired, else any operation that lost time.
+/// Returns the window of each trigger of a stall, in their order.
 #[must_use]
-pub fn headline<'s>(findings: &Findings, stall: &'s Stall) -> (Option<&'s Trigger>, Cause) {
-    let of = |kind| move |trigger: &&Trigger| trigger.kind == kind;
-    let triggers = || stall.triggers.iter();
-    let all = overlapping(&findings.slow, (stall.begin_ns, stall.end_ns));
-    for trigger in triggers() {
-        if let Some(cause) = pressure(findings, &all, trigger.kind) {
-            return (Some(trigger), cause);
+pub fn windows(stall: &Stall) -> Vec<StallWindow> {
+    let of = |trigger: &Trigger| {
+        let begin = match trigger.kind {
+            TriggerKind::Mark => trigger.at_ns.saturating_sub(BEFORE_MARK_NS),
+            _ => trigger.begin_ns.unwrap_or(stall.begin_ns),
+        };
+        StallWindow {
+            tid: trigger.tid,
+            begin_ns: begin,
+            end_ns: trigger.at_ns,
         }
-    }
-    if let Some(call) = triggers().find(of(TriggerKind::SlowCall)) {
-        let (call, cause) = fired::cause(findings, stall, call, &all);
-        return (Some(call), cause);
-    }
-    let first = stall.triggers.first();
-    let unexplained = match first.map(|trigger| trigger.kind) {
-        Some(TriggerKind::MemoryPressure) => Some(NO_RECLAIM),
-        Some(TriggerKind::IoPressure) => Some(NO_IO),
-        _ => None,
     };
-    let cause = match unexplained {
-        Some(why) => unknown(why),
-        None => told(&all, &Chosen::among(&all, any), "operations").unwrap_or_else(|| {
-            reclaim_outside(findings).unwrap_or_else(|| {
-                unknown("no operation of who was traced lost time within the window")
-            })
-        }),
-    };
-    (first, cause)
+    stall.triggers.iter().map(of).collect()
 }
 
-const NO_RECLAIM: &str = "no operation in the window waited for memory or for the disk, and nobody reclaimed: it was \
-    somebody who was not traced, or before the window";
-const NO_IO: &str = "no operation in the window waited for the disk: it was a call that is not taken apart (read, \
-    write, fsync, ...), somebody who was not traced, or before the window";
+/// Returns the trigger that leads a stall, and its cause: pressure that the trace explains, else the thread that lost most.
+/// `waiting` has the waits within each of [`windows`].
+#[must_use]
+pub fn headline<'s>(stall: &'s Stall, waiting: &[Vec<Waiting>]) -> (Option<&'s Trigger>, Cause) {
+    let causes = stall.triggers.iter().zip(waiting);
+    let causes = causes.filter_map(|(trigger, waiting)| Some((trigger, cause(trigger, waiting)?)));
+    let rank = |(trigger, cause): &(&Trigger, Cause)| {
+        let kind = match trigger.kind {
+            TriggerKind::MemoryPressure => 3,
+            // A thread that waits for the disk says who it is.
+            _ if cause
+                .culprit
+                .as_ref()
+                .is_some_and(|end| end.cause == "disk")
+                && trigger.tid.is_some() =>
+            {
+                2
+            }
+            TriggerKind::IoPressure => 1,
+            _ => 0,
+        };
+        (kind, trigger.tid.is_some(), trigger.measured_ns)
+    };
+    let leads = causes.max_by_key(rank);
+    match leads {
+        Some((trigger, mut cause)) => {
+            cause.text.push_str(&before(stall, trigger));
+            (Some(trigger), cause)
+        }
+        None => {
+            let first = stall.triggers.first();
+            (first, unknown(stall, first))
+        }
+    }
+}
 
-fn unknown(why: &str) -> Cause {
+/// Says how long before the trace the loss of a thread began, where that is a part of it to speak of.
+fn before(stall: &Stall, trigger: &Trigger) -> String {
+    let began = trigger.begin_ns.unwrap_or(stall.from_ns);
+    match stall.from_ns.saturating_sub(began) {
+        ..LEAST_NS => String::new(),
+        ns => format!(
+            "; it began {} before the trace (a larger --buffer keeps more)",
+            ms(ns)
+        ),
+    }
+}
+
+/// The cause of what the trace does not have.
+fn unknown(stall: &Stall, trigger: Option<&Trigger>) -> Cause {
+    let why = match trigger {
+        Some(trigger) if trigger.at_ns < stall.from_ns => {
+            let how = if trigger.open {
+                "was still going on"
+            } else {
+                "was over"
+            };
+            format!(
+                "it {how} {} before the trace begins, and is not in it (a larger --buffer keeps more)",
+                ms(stall.from_ns - trigger.at_ns)
+            )
+        }
+        Some(trigger) => match trigger.kind {
+            TriggerKind::MemoryPressure => {
+                "nobody waited for memory or freed any within the stall".to_owned()
+            }
+            TriggerKind::IoPressure => "nobody waited for a disk within the stall".to_owned(),
+            _ => "no thread lost time within the stall".to_owned(),
+        },
+        None => "nothing fired".to_owned(),
+    };
     Cause {
         word: "unknown".to_owned(),
         text: format!("unknown: {why}"),
         share: None,
+        culprit: None,
+        waiting: Vec::new(),
     }
 }
 
-/// Returns a cause that makes pressure. Other causes do not, however great they are.
-fn pressure(findings: &Findings, all: &[Lost<'_>], kind: TriggerKind) -> Option<Cause> {
-    let word: fn(&Sums<'_>) -> Option<String> = match kind {
-        // Pages that come back from the disk are pressure, too, but reclaim is why they were gone.
-        TriggerKind::MemoryPressure => |sums| {
-            sums.greatest(memory, sums.all() * ENOUGH / 4.0)
-                .or_else(|| sums.greatest(|word| memory(word) || word == "io", 0.0))
-        },
-        TriggerKind::IoPressure => |sums| sums.greatest(|word| word == "io", 0.0),
-        _ => return None,
+/// The word that a part of an operation has for a wait whose chain has the word `cause`.
+#[must_use]
+pub fn word_of(waiting: &Waiting) -> &'static str {
+    match waiting.idleness {
+        Idleness::Idle => return "idle",
+        Idleness::MayBeIdle => return "may-be-idle",
+        Idleness::Stalled => {}
+    }
+    match &*waiting.cause {
+        "continue" => "stopped",
+        "data" | "events" | "word" | "signal" => "answer",
+        "time" => "answer", // it looks now and then whether one is there
+        "priority-inversion" => "run-queue",
+        word => why::of_word(word).map_or("unknown", |cause| cause.word),
+    }
+}
+
+fn is_memory(word: &str) -> bool {
+    why::of_word(word).is_some_and(|cause| cause.kind == Kind::Memory)
+}
+
+/// Returns the cause of a trigger by the waits of its window; `None` where none of them makes it.
+fn cause(trigger: &Trigger, waiting: &[Waiting]) -> Option<Cause> {
+    let own = trigger.tid.is_some();
+    // What somebody stopped on purpose keeps nobody else from going on.
+    let lost =
+        |one: &&Waiting| one.idleness == Idleness::Stalled && (own || word_of(one) != "stopped");
+    let mut rows: Vec<&Waiting> = waiting.iter().filter(lost).collect();
+    if own && sum(&rows) * 2 < trigger.measured_ns.unwrap_or(2 * LEAST_NS) {
+        // Its call was asked for, or who asks whom shows later than when it fired.
+        rows = waiting.iter().collect();
+    }
+    if trigger.kind == TriggerKind::MemoryPressure {
+        // Pages that come back from the disk are pressure, too; what a call waits for at a disk is not.
+        rows.retain(|row| word_of(row) != "io" || row.call.is_none());
+    }
+    let all = sum(&rows);
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    for row in &rows {
+        *sums.entry(word_of(row)).or_default() += row.total_ns;
+    }
+    let greatest = |fits: fn(&str) -> bool| {
+        let fitting = sums
+            .iter()
+            .filter(|(word, ns)| fits(word) && **ns >= LEAST_NS);
+        fitting.max_by_key(|(_, ns)| **ns).map(|(word, _)| *word)
     };
-    told(all, &Chosen::among(all, word), "operations").or_else(|| {
-        let reclaimed = kind == TriggerKind::MemoryPressure;
-        reclaimed.then(|| reclaim_outside(findings)).flatten()
-    })
-}
-
-fn is(word: &str, kind: Kind) -> bool {
-    why::of_word(word).is_some_and(|cause| cause.kind == kind)
-}
-
-fn memory(word: &str) -> bool {
-    is(word, Kind::Memory)
-}
-
-/// Returns whether a cause is no wait for somebody or something.
-fn work(word: &str) -> bool {
-    is(word, Kind::Work)
-}
-
-/// The greatest wait that is no small part; else the greatest.
-fn any(sums: &Sums<'_>) -> Option<String> {
-    sums.greatest(|word| !work(word), sums.all() * ENOUGH)
-        .or_else(|| sums.greatest(|word| word != "unknown", 0.0))
-        .or_else(|| sums.greatest(|_| true, 0.0))
-}
-
-/// Time lost, by cause.
-struct Sums<'f>(BTreeMap<&'f str, f64>);
-
-impl Sums<'_> {
-    fn all(&self) -> f64 {
-        self.0.values().sum()
-    }
-
-    /// Returns the greatest of those that fit, where it has at least `least`.
-    fn greatest(&self, fits: impl Fn(&str) -> bool, least: f64) -> Option<String> {
-        let fitting = self.0.iter().filter(|(word, ns)| fits(word) && **ns > 0.0);
-        let greatest = fitting.max_by(|a, b| a.1.total_cmp(b.1));
-        let enough = greatest.filter(|(_, ns)| **ns >= least);
-        enough.map(|(word, _)| (*word).to_owned())
-    }
-}
-
-/// A cause that was chosen, its time, and all that was lost.
-struct Chosen {
-    word: Option<String>,
-    ns: f64,
-    all: f64,
-}
-
-impl Chosen {
-    fn among(lost: &[Lost<'_>], word: impl Fn(&Sums<'_>) -> Option<String>) -> Chosen {
-        let mut sums = Sums(BTreeMap::new());
-        for lost in lost {
-            *sums.0.entry(&lost.part.cause).or_default() += lost.ns;
+    let word = match trigger.kind {
+        // Reclaim is why pages were gone that come back.
+        TriggerKind::MemoryPressure => {
+            greatest(is_memory).or_else(|| greatest(|word| word == "io"))
         }
-        let all = sums.all();
-        let word = word(&sums).filter(|_| all >= LEAST_NS as f64);
-        let ns = word.as_deref().map_or(0.0, |word| sums.0[word]);
-        Chosen { word, ns, all }
-    }
-}
-
-/// The cause in words, for several operations, which are called `what`.
-fn told(lost: &[Lost<'_>], chosen: &Chosen, what: &str) -> Option<Cause> {
-    let word = chosen.word.as_deref()?;
-    // The operation that lost most to the cause.
-    let most = most(lost, word)?;
-    let share = chosen.ns / chosen.all;
-    let slow = most.slow;
-    let least = if slow.at_least { "at least " } else { "" };
-    let within = match slow.length_ns as f64 - most.inside {
-        outside if outside >= LEAST_NS as f64 => {
-            format!(" within the stall, of {}", ms(slow.length_ns as f64))
-        }
-        _ => String::new(),
+        TriggerKind::IoPressure => greatest(|word| word == "io"),
+        _ => greatest(|_| true),
+    }?;
+    rows.sort_by_key(|row| (word_of(row) != word, std::cmp::Reverse(row.total_ns)));
+    let of_it: Vec<&Waiting> = rows
+        .iter()
+        .copied()
+        .filter(|row| word_of(row) == word)
+        .collect();
+    let ns = sum(&of_it);
+    let share = ns as f64 / all as f64;
+    let chain = Chain::of(&of_it);
+    let who = match own {
+        true => String::new(),
+        false => format!("; most by {}", chain.waiting.task),
     };
-    let text = format!(
-        "{}, {:.0} % of {} lost in {what}; most by {} ({}) in {}: {least}{}{within}, {:.0} % of it {word}{}",
-        most.name(),
-        share * 100.0,
-        ms(chosen.all),
-        slow.task,
-        slow.tid,
-        called(&slow.call),
-        ms(most.inside),
-        most.part.share * 100.0,
-        ended_by(slow, word),
-    );
+    let also = sums
+        .iter()
+        .filter(|(other, ns)| **other != word && **ns * 10 >= all);
+    let also: String = also
+        .map(|(other, ns)| format!("; {:.0} % {other}", *ns as f64 / all as f64 * 100.0))
+        .collect();
     Some(Cause {
         word: word.to_owned(),
-        text,
+        text: format!(
+            "{word}, {:.0} % of {}{who}: {}{also}",
+            share * 100.0,
+            ms(all),
+            chain.text(ns),
+        ),
         share: Some(share),
+        culprit: chain.culprit(all),
+        waiting: rows.into_iter().take(MOST_WAITING).cloned().collect(),
     })
 }
 
-fn most<'l, 'f>(lost: &'l [Lost<'f>], word: &str) -> Option<&'l Lost<'f>> {
-    let of_it = lost.iter().filter(|lost| lost.part.cause == word);
-    of_it.max_by(|a, b| a.ns.total_cmp(&b.ns))
+fn sum(rows: &[&Waiting]) -> u64 {
+    rows.iter().map(|row| row.total_ns).sum()
 }
 
-/// Returns the thread that ended a wait for somebody.
-fn ended_by(slow: &Slow, word: &str) -> String {
-    let Some(waker) = &slow.woken_by else {
-        return String::new();
-    };
-    if !matches!(word, "mmap_lock" | "lock" | "fence" | "unknown") {
-        return String::new();
-    }
-    let call = waker.call.as_deref();
-    let call = call.map_or(String::new(), |call| format!(" in {call}"));
-    format!("; ended by {}{call}", waker.task)
+/// The chain to the end that most of some waits have.
+struct Chain<'w> {
+    waiting: &'w Waiting,
+    links: Vec<&'w Link>,
+    /// Time of all waits with this end.
+    ns: u64,
 }
 
-/// Time that an operation lost to one cause within the window.
-struct Lost<'f> {
-    slow: &'f Slow,
-    part: &'f Part,
-    ns: f64,
-    /// Length of the operation within the window.
-    inside: f64,
-}
-
-impl Lost<'_> {
-    /// The cause, with the function of a shrinker.
-    fn name(&self) -> String {
-        match &self.part.function {
-            Some(function) => format!("{} ({function})", self.part.cause),
-            None => self.part.cause.clone(),
+impl<'w> Chain<'w> {
+    /// `rows` is not empty.
+    fn of(rows: &[&'w Waiting]) -> Chain<'w> {
+        let mut paths: Vec<Chain<'w>> = Vec::new();
+        for row in rows {
+            ends(row, &row.links, &mut Vec::new(), &mut paths);
+            if row.links.is_empty() {
+                paths.push(Chain {
+                    waiting: row,
+                    links: Vec::new(),
+                    ns: row.total_ns,
+                });
+            }
         }
+        // The same end may be reached in several ways.
+        let mut sums: BTreeMap<_, u64> = BTreeMap::new();
+        for path in &paths {
+            *sums.entry(path.key()).or_default() += path.ns;
+        }
+        let rank = |path: &Chain<'w>| {
+            let told = path.links.last().is_none_or(|end| end.cause != "other");
+            (told, sums[&path.key()], path.ns)
+        };
+        let best = paths.iter().max_by_key(|path| rank(path));
+        let best = best.map(|path| Chain {
+            waiting: path.waiting,
+            links: path.links.clone(),
+            ns: sums[&path.key()],
+        });
+        best.unwrap_or(Chain {
+            waiting: rows[0],
+            links: Vec::new(),
+            ns: 0,
+        })
+    }
+
+    fn key(&self) -> (&'w str, Option<u32>, Option<&'w str>) {
+        let end = self.links.last();
+        // On purpose: whose purpose.
+        let sleeper = end.filter(|end| end.task.is_none());
+        let sleeper = sleeper.and_then(|_| self.links.iter().rev().nth(1));
+        (
+            end.map_or(&self.waiting.text, |end| &end.text),
+            end.and_then(|end| end.tid),
+            sleeper.map(|sleeper| &*sleeper.text),
+        )
+    }
+
+    /// The hops from the waiting thread to the end, with the end's share of `whole` where it is not all of it.
+    fn text(&self, whole: u64) -> String {
+        let mut hops = vec![self.waiting.text.clone()];
+        for link in &self.links {
+            let mut hop = link.text.clone();
+            if let (Some(tid), Some(task)) = (link.tid, &link.task)
+                && hop.contains(&**task)
+            {
+                hop = hop.replacen(&**task, &format!("{task} ({tid})"), 1);
+            }
+            // A wait for a CPU says so in its only link, and better.
+            if hops.last().is_some_and(|last| hop.starts_with(&**last)) {
+                hops.pop();
+            }
+            hops.push(hop);
+        }
+        let part = self.ns as f64 / whole.max(1) as f64;
+        let part = match part {
+            0.95.. => String::new(),
+            part => format!(" ({:.0} % of it)", part * 100.0),
+        };
+        format!("{}{part}", hops.join(" > "))
+    }
+
+    /// Returns who or what is at the end; `None` where the wait itself is all that is known.
+    fn culprit(&self, all: u64) -> Option<Culprit> {
+        let end = self.links.last()?;
+        // A timer is the doing of who sleeps.
+        let who = match &end.task {
+            Some(_) => Some(*end),
+            None => self
+                .links
+                .iter()
+                .rev()
+                .find(|link| link.task.is_some())
+                .copied(),
+        };
+        let who = who.filter(|_| end.cause == "timer" || end.task.is_some());
+        Some(Culprit {
+            cause: end.cause.clone(),
+            text: end.text.clone(),
+            task: who.and_then(|who| who.task.clone()),
+            tid: who.and_then(|who| who.tid),
+            share: self.ns as f64 / all.max(1) as f64,
+        })
     }
 }
 
-fn overlapping(slow: &[Slow], window: (u64, u64)) -> Vec<Lost<'_>> {
-    slow.iter().flat_map(|slow| parts(slow, window)).collect()
-}
-
-/// The parts of an operation, each as if it were spread evenly over it.
-fn parts(slow: &Slow, (begin, end): (u64, u64)) -> impl Iterator<Item = Lost<'_>> {
-    let from = slow.begin_ns.max(begin);
-    let to = slow.begin_ns.saturating_add(slow.length_ns).min(end);
-    let inside = to.saturating_sub(from) as f64;
-    let share = inside / slow.length_ns.max(1) as f64;
-    let waited = |part: &&Part| !matches!(&*part.cause, "idle" | "may-be-idle"); // nothing was due
-    slow.parts.iter().filter(waited).map(move |part| Lost {
-        slow,
-        part,
-        ns: part.ns as f64 * share,
-        inside,
-    })
-}
-
-/// Reclaim that went on outside of slow operations.
-fn reclaim_outside(findings: &Findings) -> Option<Cause> {
-    let reclaim = findings.memory.reclaim.as_deref().unwrap_or_default();
-    let own = reclaim.iter().filter(|row| row.by != "kswapd");
-    let row = own.max_by_key(|row| row.wall_ns)?;
-    let word = match &*row.by {
-        "direct" | "memcg" => format!("{}-reclaim", row.by),
-        by => by.to_owned(),
-    };
-    let text = format!(
-        "{word} by {}: {} in {} times, in no operation that is taken apart",
-        row.task,
-        ms(row.wall_ns as f64),
-        row.count
-    );
-    (row.wall_ns >= LEAST_NS).then_some(Cause {
-        word,
-        text,
-        share: None,
-    })
-}
-
-fn called(call: &str) -> &str {
-    match call {
-        "fault" => "page faults",
-        call => call,
+/// Adds the chains from `waiting` to each end below `links`.
+fn ends<'w>(
+    waiting: &'w Waiting,
+    links: &'w [Link],
+    above: &mut Vec<&'w Link>,
+    to: &mut Vec<Chain<'w>>,
+) {
+    for link in links {
+        above.push(link);
+        let deeper: u64 = link.links.iter().map(|link| link.ns).sum();
+        if link.ns > deeper {
+            to.push(Chain {
+                waiting,
+                links: above.clone(),
+                ns: link.ns - deeper,
+            });
+        }
+        ends(waiting, &link.links, above, to);
+        above.pop();
     }
 }
 
-fn ms(ns: f64) -> String {
-    format!("{:.0} ms", ns / 1e6)
+fn ms(ns: u64) -> String {
+    format!("{:.0} ms", ns as f64 / 1e6)
 }
 
 #[cfg(test)]

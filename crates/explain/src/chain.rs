@@ -22,8 +22,10 @@ mod cpus;
 mod disk;
 mod history;
 mod idle;
+pub mod live;
 mod path;
 mod sleeps;
+mod watched;
 mod window;
 
 use std::collections::{HashMap, VecDeque};
@@ -40,6 +42,8 @@ use idle::{Asked, Asleep, One, Pairs};
 pub use path::Break;
 use path::{ActorId, Doing, For, HopId, IDLE, NOBODY, NOT_KEPT, Name, PathId, Paths, Quick};
 use sleeps::{Ended, Sleeps};
+pub use watched::StallWindow;
+use watched::Windowed;
 pub(crate) use window::{Pieces, Sums};
 
 pub use stopgap_stats::explain::Idleness;
@@ -61,8 +65,6 @@ const MOST_PARENTS: u32 = 4;
 /// Sleeps of at most so long, so many of them after a question, look whether an answer is there.
 const LONGEST_NAP: u64 = 20_000_000;
 const NAPS: u32 = 3;
-/// Threads by which a question is handed on.
-const MOST_HANDED_ON: u32 = 4;
 /// How long an acknowledgement is held back, with the tick's and the wake-up's delay.
 const DELAYED_ACK: std::ops::Range<u64> = 36_000_000..52_000_000;
 /// Pieces of one wait for a CPU.
@@ -77,6 +79,7 @@ pub struct Graph {
     disks: Disks,
     sleeps: Sleeps,
     totals: Totals,
+    windows: Vec<Windowed>,
     pairs: Pairs,
     /// Who sent the last signal that stops, by thread and by process.
     stops: HashMap<u32, ActorId, Quick>,
@@ -153,6 +156,7 @@ impl Graph {
             disks: Disks::default(),
             sleeps: Sleeps::default(),
             totals: Totals::default(),
+            windows: Vec::new(),
             pairs: Pairs::default(),
             stops: HashMap::default(),
             holders: HashMap::default(),
@@ -292,6 +296,8 @@ impl Graph {
     /// Returns the actor of a thread that an event names.
     fn known(&mut self, event: &Event, tid: u32) -> ActorId {
         match (self.threads.get(&tid), &event.comm) {
+            // It may run another program since its last wait.
+            (Some(thread), Some(comm)) if thread.comm != *comm => self.paths.actor(Some(tid), comm),
             (Some(thread), _) => thread.actor,
             (None, Some(comm)) => self.paths.actor(Some(tid), comm),
             (None, None) => self.paths.actor(Some(tid), &"".into()),
@@ -671,20 +677,11 @@ impl Graph {
         {
             thread.asks = Some((tid, woken));
         }
-        // Who answers may have been asked by who was asked.
-        let mut of = by;
-        for _ in 0..MOST_HANDED_ON {
-            let woken_by = self.threads.get(&of).and_then(|thread| thread.woken_by);
-            let Some((next, at)) = woken_by else { break };
-            if next == tid {
-                if of != by && self.pairs.waits_since(tid, of, at) {
-                    return Asked::Yes;
-                }
-                break;
-            }
-            of = next;
+        let woken_by = |of: u32| self.threads.get(&of).and_then(|thread| thread.woken_by);
+        match self.pairs.was_handed_on(tid, by, woken_by) {
+            true => Asked::Yes,
+            false => asked,
         }
-        asked
     }
 
     /// Whether the wait of `tid` for bytes was as long as an acknowledgement of TCP is held back (`TCP_DELACK_MIN`, 40 ms,
@@ -822,8 +819,25 @@ impl Graph {
         let path = self.paths.leaf(actor, Doing::Waits { what, call: 0 });
         let piece = Piece { path, ns };
         let idleness = Some(Idleness::Stalled);
+        let mut at = begin;
+        for same in &pieces {
+            if same.path == running {
+                let piece = Piece { path, ns: same.ns };
+                for window in &mut self.windows {
+                    window.slept(&self.paths, hop, idleness, tid, (at, &[piece]));
+                }
+            }
+            at += same.ns;
+        }
         self.totals
             .slept(&self.paths, hop, idleness, tid, begin, &[piece]);
+    }
+
+    fn commit_all(&mut self) {
+        let tids: Vec<u32> = self.threads.keys().copied().collect();
+        for tid in tids {
+            self.commit(tid);
+        }
     }
 
     /// Books the last wait of a thread, whose cause is known by now.
@@ -836,6 +850,9 @@ impl Graph {
         };
         let pieces = &stretch.pieces[last.from..];
         let (sleep, queue) = pieces.split_at(last.sleep.min(pieces.len()));
+        for window in &mut self.windows {
+            window.waited(&self.paths, tid, &last, (sleep, queue));
+        }
         if last.slept {
             self.totals
                 .slept(&self.paths, last.hop, last.idleness, tid, last.left, sleep);

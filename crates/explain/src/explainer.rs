@@ -7,12 +7,12 @@ mod waits;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use stopgap_events::units::Nanos;
-use stopgap_stats::explain::{Chains, Findings, WindowKind};
+use stopgap_stats::explain::{Chains, Findings, Waiting, WindowKind};
 use stopgap_trace::{Event, Kind, Metadata, Text, Waits};
 
 use crate::Options;
 use crate::call::name_of;
-use crate::chain::Graph;
+use crate::chain::{Graph, StallWindow};
 use crate::findings;
 use crate::memory::Mappings;
 use crate::operation::{Ending, Operations};
@@ -293,9 +293,20 @@ impl Explainer {
             .collect()
     }
 
+    /// Sums the waits of `windows` by themselves, too. To be called before the first event.
+    pub fn watch(&mut self, windows: &[StallWindow]) {
+        self.graph.watch(windows);
+    }
+
     /// All events were given: what they show.
     #[must_use]
-    pub fn finish(mut self) -> Findings {
+    pub fn finish(self) -> Findings {
+        self.finish_watched().0
+    }
+
+    /// All events were given: what they show, and the waits in each window of [`Explainer::watch`].
+    #[must_use]
+    pub fn finish_watched(mut self) -> (Findings, Vec<Vec<Waiting>>) {
         if let Some(mut rows) = self.rows.take() {
             rows.waits.finish(Nanos(self.now), &mut rows.ready);
             rows.ready.drain(..).for_each(|event| self.event(&event));
@@ -320,7 +331,8 @@ impl Explainer {
             self.operations = std::mem::take(&mut self.of_others);
             self.roundtrips.counts_others();
         }
-        findings::record(self)
+        let watched = self.graph.watched();
+        (findings::record(self), watched)
     }
 
     /// The trace ends while `tid` exists.

@@ -4,7 +4,7 @@
 //! * [`replay`]: the record of a replay (JSON `stopgap.replay/1`): a row a policy, workload and N.
 //! * [`advise`]: which policy to use (JSON `stopgap.advise/1`), and the rule.
 //! * [`explain`]: the record of an explained trace (JSON `stopgap.explain/2`).
-//! * [`watch`]: what a watch says (JSON `stopgap.watch/2`), a document a stall.
+//! * [`watch`]: what a watch says (JSON `stopgap.watch/3`), a document a stall.
 //! * [`history`]: what `watch --history` says (JSON `stopgap.history/1`), and how its rows add up.
 //! * [`histogram`]: latency histograms, HdrHistogram V2 in base64 inside the record.
 //! * [`prices`]: what the page allocator's work costs here (JSON `stopgap.prices/1`).

@@ -1,14 +1,14 @@
-//! What `stopgap watch` says, JSON `stopgap.watch/2`: one document a stall, one at the end.
+//! What `stopgap watch` says, JSON `stopgap.watch/3`: one document a stall, one at the end.
 //!
 //! All times are nanoseconds on the trace's clock (`CLOCK_MONOTONIC`), but for `unix_s`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::explain::Findings;
+use crate::explain::{Findings, Waiting};
 
 /// The name and version of the documents' form.
-pub const SCHEMA: &str = "stopgap.watch/2";
+pub const SCHEMA: &str = "stopgap.watch/3";
 
 /// One document, a line of standard output with `--json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -198,12 +198,32 @@ impl Trigger {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cause {
     /// As `cause` of a part in `stopgap.explain/2`: `memcg-reclaim`, `mmap_lock`, ...; `unknown` where
-    /// nothing in the trace explains it.
+    /// nothing in the trace explains it; `map-growth` of that.
     pub word: String,
-    /// In words, with its numbers.
+    /// In words, with its numbers: the chain from the waiting thread to who or what it waited for.
     pub text: String,
-    /// Share of the time that operations lost within the window, 0 to 1; null where there were none.
+    /// Share of the time lost within the stall, 0 to 1; null where there was none.
     pub share: Option<f64>,
+    /// Who or what is at the end of most of it; null where nothing is known of it.
+    pub culprit: Option<Culprit>,
+    /// The waits of the stall with their chains, as `chains.waiting` of `stopgap.explain/2`: those with the cause first, then the
+    /// others, the most time first.
+    pub waiting: Vec<Waiting>,
+}
+
+/// The end of a chain of waits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Culprit {
+    /// As `cause` of a link in `stopgap.explain/2`.
+    pub cause: String,
+    /// In words.
+    pub text: String,
+    /// Name of the thread; null of something that is none.
+    pub task: Option<String>,
+    /// The thread; null where it is several or none.
+    pub tid: Option<u32>,
+    /// Share of the time lost within the stall, 0 to 1.
+    pub share: f64,
 }
 
 /// How a watch went.

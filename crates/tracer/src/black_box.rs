@@ -25,7 +25,9 @@ use stopgap_kernel::folder::Folder;
 use stopgap_kernel::local_time::utc;
 use stopgap_trace::{Loss, Metadata};
 
-pub use stopgap_capture::{Histogram, How, Record, Signal, TaskEvent, Wait, bucket_begin, flag};
+pub use stopgap_capture::{
+    Histogram, How, Record, Signal, TaskEvent, Wait, Waking, bucket_begin, flag,
+};
 
 use crate::capture::{describe, maps, refuse_namespace, write_json};
 use crate::description::{Description, Subject};

@@ -31,7 +31,7 @@ pub(crate) struct Watch {
     /// Time that a thread loses in one system call, asleep or without a CPU, and that fires, as
     /// fsync=50ms,futex=1s. Beside calls: fault (page faults), any (calls and faults but for waits for work,
     /// as poll), run-queue (ready without a CPU), blocked (state D), stopped (by SIGSTOP), cpu-quota; off: none [default:
-    /// any=250ms,run-queue=100ms,blocked=1s,stopped=1s,cpu-quota=100ms].
+    /// any=250ms,run-queue=100ms,blocked=1s,stopped=250ms,cpu-quota=100ms].
     #[arg(long, value_name = "WHAT=TIME", value_delimiter = ',', value_parser = slow)]
     pub(crate) slow: Vec<Slow>,
     /// Growth that fires, as 24h/1m: at the rate of the last minute a process would have as many mappings as the kernel
@@ -61,7 +61,7 @@ pub(crate) struct Watch {
     /// Stop after this time, as 8h [default: at Ctrl-C, or when the process ends].
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     pub(crate) duration: Option<Nanos>,
-    /// Print a line of JSON a stall, and one at the end (schema stopgap.watch/2).
+    /// Print a line of JSON a stall, and one at the end (schema stopgap.watch/3).
     #[arg(long)]
     pub(crate) json: bool,
     /// Print what threads lost time to in the last TIME, as -24h, -30m or -7d, by cause, with a picture, and watch nothing. Each watch
@@ -290,7 +290,7 @@ impl Watch {
                 (What::Any, 250),
                 (What::RunQueue, 100),
                 (What::Blocked, 1_000),
-                (What::Stopped, 1_000),
+                (What::Stopped, 250),
                 (What::CpuQuota, 100),
             ]
             .map(limit)

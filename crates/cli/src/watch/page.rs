@@ -7,13 +7,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use stopgap_events::units::Bytes;
-use stopgap_explain::around::lost::Lost;
 use stopgap_explain::{Explainer, Findings, Options, around};
 use stopgap_kernel::Linux;
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::local_time::LocalTime;
 use stopgap_report::explain::screen;
 use stopgap_report::text::{plain, wrap};
+use stopgap_stats::explain::Waiting;
 use stopgap_stats::verdict::Word;
 use stopgap_stats::watch::{Cause, Document, MappedBy, Page, Stall, Told, Trigger, TriggerKind};
 use stopgap_trace::{Metadata, file};
@@ -33,7 +33,7 @@ use crate::whole_file::{self, WholeFile};
 pub(super) const STALL: &str = "stall.json";
 /// The most bytes that it has.
 const LARGEST: u64 = 16 << 20;
-/// Slow operations that are looked at for the cause.
+/// Slow operations that are kept, so that those within the stall are among them.
 const CANDIDATES: usize = 500;
 /// Most stacks of code that maps on the page.
 const STACKS: usize = 5;
@@ -63,7 +63,7 @@ pub(super) fn finish(folder: &Path, disk: Bytes, json: bool) -> Result<ExitCode,
 
     let path = directory.join(name);
     let trace = path.with_extension(TRACE);
-    let (mut findings, own, written) = explain(&spool, &stall, &trace)?;
+    let (mut findings, waiting, written) = explain(&spool, &stall, &trace)?;
     let mut whole = true;
     let mut said = |what: &Path, result: Result<(), String>| match result {
         Ok(()) => Some(what.display().to_string()),
@@ -77,7 +77,7 @@ pub(super) fn finish(folder: &Path, disk: Bytes, json: bool) -> Result<ExitCode,
     let mapped_by = mapped_by(&spool, &stall);
     let (trigger, cause) = match grows(&stall, &mapped_by) {
         Some((trigger, cause)) => (Some(trigger), cause),
-        None => headline(&findings, &stall, own),
+        None => around::headline(&stall, &waiting),
     };
     let line = line(&stall, trigger, &cause);
     inside_first(&mut findings, &stall);
@@ -122,8 +122,8 @@ pub(super) fn finish(folder: &Path, disk: Bytes, json: bool) -> Result<ExitCode,
     Ok(ExitCode::from(if whole { DONE } else { ERROR }))
 }
 
-/// The findings of a trace; the causes of triggers, by their place among the stall's; and whether the trace could be written.
-type Explained = (Findings, Vec<(usize, Cause)>, Result<(), String>);
+/// The findings of a trace; the waits within the window of each trigger; and whether the trace could be written.
+type Explained = (Findings, Vec<Vec<Waiting>>, Result<(), String>);
 
 /// Writes the events of the stall's trace to `path`, and explains them. That they could not be written does
 /// not keep them from being explained.
@@ -135,14 +135,9 @@ fn explain(spool: &Spool, stall: &Stall, path: &Path) -> Result<Explained, Failu
         request: None,
     };
     let mut explainer = Explainer::new(&trace.metadata(), options);
-    let losses = stall.triggers.iter().enumerate();
-    let losses = losses.map(|(at, trigger)| (at, Lost::new(trigger, stall.begin_ns)));
-    let mut losses: Vec<(usize, Lost<'_>)> = losses.collect();
+    explainer.watch(&around::windows(stall));
     let mut out = create(path);
     while let Some(event) = trace.next_event()? {
-        for (_, lost) in &mut losses {
-            lost.event(&event);
-        }
         if let Ok((_, writer)) = &mut out
             && let Err(error) = writer.write(&event)
         {
@@ -151,31 +146,8 @@ fn explain(spool: &Spool, stall: &Stall, path: &Path) -> Result<Explained, Failu
         explainer.row(event);
     }
     let written = out.and_then(|out| finish_trace(out, &trace.metadata()));
-    let causes = losses.iter();
-    let causes = causes.filter_map(|(at, lost)| Some((*at, lost.cause()?)));
-    Ok((explainer.finish(), causes.collect(), written))
-}
-
-/// The trigger that leads the stall, and its cause: pressure that the trace explains, else the thread that lost most, by its own
-/// waits; else what the operations of all lost.
-fn headline<'s>(
-    findings: &Findings,
-    stall: &'s Stall,
-    own: Vec<(usize, Cause)>,
-) -> (Option<&'s Trigger>, Cause) {
-    let rank = |at: usize| {
-        let trigger = &stall.triggers[at];
-        let pressure = matches!(
-            trigger.kind,
-            TriggerKind::MemoryPressure | TriggerKind::IoPressure
-        );
-        let thread = trigger.tid.is_some();
-        (pressure, thread, trigger.measured_ns)
-    };
-    match own.into_iter().max_by_key(|(at, _)| rank(*at)) {
-        Some((at, cause)) => (Some(&stall.triggers[at]), cause),
-        None => around::headline(findings, stall),
-    }
+    let (findings, waiting) = explainer.finish_watched();
+    Ok((findings, waiting, written))
 }
 
 /// Returns the code that mapped while the mappings of a process grew; nothing of another stall.
@@ -218,6 +190,8 @@ fn grows<'s>(stall: &'s Stall, mapped_by: &[MappedBy]) -> Option<(&'s Trigger, C
             growth.maps, growth.limit, growth.per_hour
         ),
         share: None,
+        culprit: None,
+        waiting: Vec::new(),
     };
     Some((trigger, cause))
 }

@@ -5,8 +5,8 @@
 //!
 //! | the thread | lost |
 //! |---|---|
-//! | sleeps in a call that waits for work (`poll`, `epoll_wait`, `read`, a futex that is no lock, ...) | the time without a CPU after the wake-up |
-//! | sleeps in another call, in a page fault, or uninterruptibly (state D) in any | all |
+//! | sleeps for work, by the rules of [`stopgap_explain::chain::live`] | the time without a CPU after the wake-up |
+//! | sleeps for a lock or an answer, in a page fault, or uninterruptibly (state D) in any call | all |
 //! | is ready and has no CPU | all |
 //! | is stopped by a signal (state T), and not by that of a terminal | all |
 //!
@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rustix::process::Signal;
 use stopgap_events::units::Nanos;
-use stopgap_explain::around::lost::is_idle;
+use stopgap_explain::chain::live::{Asks, ByCall, Slept, by_call, may_carry};
 use stopgap_stats::watch::{Sender, Trigger, TriggerKind};
-use stopgap_tracer::black_box::{Record, Signal as SignalRecord, TaskEvent, Wait, flag};
+use stopgap_tracer::black_box::{Record, Signal as SignalRecord, TaskEvent, Wait, Waking, flag};
 use stopgap_tracer::waits::mark_of;
 
 use crate::args::{FAULT, Limit, What};
@@ -52,6 +52,33 @@ fn is_of_terminal(number: u32) -> bool {
     [Signal::TSTP, Signal::TTIN, Signal::TTOU]
         .iter()
         .any(|&signal| is(signal, number))
+}
+
+/// Whether a sleep that is not over may be one for work: who will end it is unknown.
+fn waits_for_work(call: &Call, wait: &Wait) -> bool {
+    call.by != ByCall::Loss && by_call(&call.name, wait.arguments.map(Some)) != ByCall::Loss
+}
+
+/// Whether a sleep that is over was a loss, and not for work.
+fn is_loss(asks: &mut Asks, calls: &[Option<Call>], call: &Call, wait: &Wait) -> bool {
+    let waker_call = wait
+        .waker_call
+        .and_then(|number| calls.get(number as usize)?.as_ref());
+    let by_task = match wait.waker_context {
+        Some(Waking::Task) => true,
+        // Loopback: the packet of the thread that is on this CPU.
+        Some(Waking::Softirq) => waker_call.is_some_and(|call| call.carries),
+        _ => false,
+    };
+    let waker = Some(wait.waker).filter(|&waker| by_task && waker != 0 && wait.woken > 0);
+    asks.is_loss(&Slept {
+        tid: wait.tid,
+        woken: wait.woken,
+        call: &call.name,
+        arguments: wait.arguments.map(Some),
+        waker,
+        waker_call: waker_call.map(|call| &*call.name),
+    })
 }
 
 /// What fires for whom.
@@ -97,8 +124,10 @@ struct Call {
     name: String,
     /// A limit of its own.
     limit: Option<u64>,
-    /// Whether an interruptible sleep in it is idle, where its arguments do not say otherwise.
-    idle: bool,
+    /// What an interruptible sleep in it is, where its arguments do not say otherwise.
+    by: ByCall,
+    /// Whether a softirq may bring what a thread in it sent.
+    carries: bool,
 }
 
 /// Waits in one call, one right after the other.
@@ -135,6 +164,7 @@ pub(super) struct Stream {
     /// The processes of `whose.pid`.
     followed: HashSet<u32>,
     threads: HashMap<u32, Thread>,
+    asks: Asks,
 }
 
 impl Stream {
@@ -152,7 +182,8 @@ impl Stream {
             if let Some(call) = calls.get_mut(number as usize) {
                 *call = Some(Call {
                     limit: of(&What::Call(name.clone())),
-                    idle: is_idle(&name, [None; 3]),
+                    by: by_call(&name, [None; 3]),
+                    carries: may_carry(&name),
                     name,
                 });
             }
@@ -168,6 +199,7 @@ impl Stream {
             followed: whose.pid.into_iter().collect(),
             whose,
             threads: HashMap::new(),
+            asks: Asks::default(),
         }
     }
 
@@ -183,7 +215,11 @@ impl Stream {
         if let Record::Task(task) = parsed {
             if task.event == TaskEvent::Exited {
                 self.threads.remove(&task.tid);
+                self.asks.ended(task.tid);
                 return None;
+            }
+            if task.event == TaskEvent::Forked {
+                self.asks.born(task.tid);
             }
             if self.followed.contains(&task.parent) {
                 self.followed.insert(task.tgid);
@@ -338,10 +374,17 @@ impl Stream {
         if wait.state & STOPPED != 0 {
             return self.stop(wait, asleep);
         }
-        let thread = self.threads.get_mut(&wait.tid)?;
+        let uninterruptible = wait.state & UNINTERRUPTIBLE != 0 && wait.state & NO_LOAD == 0;
+        let sleeps = uninterruptible || wait.state & INTERRUPTIBLE != 0;
         let native = wait.flags & (flag::COMPAT | flag::NEW) == 0;
         let known = wait.call.filter(|_| native);
         let call = known.and_then(|number| self.calls.get(number as usize)?.as_ref());
+        let idle = !uninterruptible
+            && call.is_none_or(|call| match open {
+                true => waits_for_work(call, wait),
+                false => sleeps && !is_loss(&mut self.asks, &self.calls, call, wait),
+            });
+        let thread = self.threads.get_mut(&wait.tid)?;
         let fault = wait.call.is_none() && wait.state != 0;
         let name = || call.map(|call| call.name.clone());
         let trigger = |kind, begin: u64, measured: u64, limit: u64| Trigger {
@@ -378,13 +421,9 @@ impl Stream {
         {
             return Some(trigger(TriggerKind::RunQueue, ready, waited, limit));
         }
-        let uninterruptible = wait.state & UNINTERRUPTIBLE != 0 && wait.state & NO_LOAD == 0;
-        let sleeps = uninterruptible || wait.state & INTERRUPTIBLE != 0;
         if !sleeps || wait.flags & flag::NEW != 0 {
             return None;
         }
-        let idle = !uninterruptible
-            && call.is_none_or(|call| call.idle && is_idle(&call.name, wait.arguments.map(Some)));
         let chosen = call.map_or(self.fault.filter(|_| fault), |call| call.limit);
         let limit = chosen.or(self.any.filter(|_| !idle));
         if let Some(limit) = limit {

@@ -90,7 +90,7 @@ fn a_request_is_a_page_and_the_end_leaves_only_that() {
     let said = text(&output.stdout);
     let lines: Vec<Value> = said
         .lines()
-        .map(|line| valid("stopgap.watch-2.json", line))
+        .map(|line| valid("stopgap.watch-3.json", line))
         .collect();
     assert_eq!(lines.len(), 2, "{said}");
     assert_eq!(lines[0]["triggers"][0]["kind"], "request");
@@ -131,7 +131,7 @@ fn a_slow_call_fires_and_the_whole_system_is_seen() {
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}");
     // On a busy machine the sleeper waits for a CPU, too, after its sleep.
-    let named = said.contains("nanosleep of dozer (") && said.contains(" lost: event, ");
+    let named = said.contains("nanosleep of dozer (") && said.contains(" lost: idle, ");
     assert!(named && said.contains("-> "), "{said}");
     assert!(said.contains("interrupted"), "{said}");
     assert_eq!(stalls(&folder).len() % 2, 0);
@@ -165,8 +165,10 @@ fn a_stall_stands_in_the_middle_of_its_trace() {
     watching.signal("-INT");
     let (output, _run, _folder) = watching.end();
     let said = text(&output.stdout);
-    let line = valid("stopgap.watch-2.json", said.lines().next().unwrap());
-    assert_eq!(line["cause"]["word"], "file-lock", "{said}");
+    let line = valid("stopgap.watch-3.json", said.lines().next().unwrap());
+    assert_eq!(line["cause"]["word"], "lock", "{said}");
+    let by = &line["cause"]["culprit"]["task"];
+    assert!(by.is_string(), "{said}");
     let number = |name: &str| line[name].as_u64().unwrap();
     let (begin, end) = (number("begin_ns"), number("end_ns"));
     assert!(
@@ -220,7 +222,7 @@ fn a_stopped_process_is_a_page() {
     asleep.wait().unwrap();
     let (output, _run, _folder) = watching.end();
     let said = text(&output.stdout);
-    let line = valid("stopgap.watch-2.json", said.lines().next().unwrap());
+    let line = valid("stopgap.watch-3.json", said.lines().next().unwrap());
     let trigger = &line["triggers"][0];
     assert_eq!(trigger["kind"], "stopped", "{said}");
     assert_eq!(trigger["tid"], pid, "{said}");
@@ -235,6 +237,7 @@ fn a_stopped_process_is_a_page() {
         "{said}"
     );
     assert_eq!(line["cause"]["word"], "stopped", "{said}");
+    assert_eq!(line["cause"]["culprit"]["task"], "kill", "{said}");
 }
 
 /// A program marks a moment by the header, and nobody needs to know it before.
@@ -269,7 +272,7 @@ fn a_mark_of_a_program_is_a_page() {
     watching.signal("-INT");
     let (output, _run, _folder) = watching.end();
     let said = text(&output.stdout);
-    let line = valid("stopgap.watch-2.json", said.lines().next().unwrap());
+    let line = valid("stopgap.watch-3.json", said.lines().next().unwrap());
     assert_eq!(line["triggers"][0]["mark"], "late", "{said}");
     assert_eq!(line["triggers"][0]["task"], "marks", "{said}");
     let trace = std::fs::File::open(line["trace"].as_str().unwrap()).unwrap();
@@ -353,7 +356,7 @@ fn mappings_that_grow_are_told_long_before_the_limit() {
     leak.wait().unwrap();
     let (output, _run, _folder) = watching.end();
     let said = text(&output.stdout);
-    let line = valid("stopgap.watch-2.json", said.lines().next().unwrap());
+    let line = valid("stopgap.watch-3.json", said.lines().next().unwrap());
     let trigger = &line["triggers"][0];
     assert_eq!(trigger["kind"], "map-growth", "{said}");
     assert_eq!(trigger["task"], "leak", "{said}");

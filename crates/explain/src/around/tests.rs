@@ -1,223 +1,343 @@
+use std::rc::Rc;
+
+use stopgap_events::units::Nanos;
+use stopgap_events::wait::{Call, Context, State, Task, Wait, Waker, Within};
+use stopgap_stats::explain::Findings;
+use stopgap_trace::{Activity, Event, Kind, Metadata, Span};
+
 use super::*;
-use stopgap_stats::explain::{Memory, Reclaim, Waker};
+use crate::{Explainer, Options};
 
 const MS: u64 = 1_000_000;
+const NAMES: [(u32, &str); 5] = [
+    (7, "client"),
+    (8, "server"),
+    (9, "writer"),
+    (10, "hog"),
+    (11, "kill"),
+];
 
-fn slow(task: &str, call: &str, begin: u64, parts: &[(&str, u64)]) -> Slow {
-    let length: u64 = parts.iter().map(|(_, ms)| ms * MS).sum();
-    let part = |&(cause, ms): &(&str, u64)| Part {
-        cause: cause.to_owned(),
-        function: None,
-        ns: ms * MS,
-        share: (ms * MS) as f64 / length as f64,
-    };
-    Slow {
-        call: call.to_owned(),
-        task: task.to_owned(),
-        tid: 7,
-        begin_ns: begin * MS,
-        length_ns: length,
-        at_least: false,
-        excess_ns: length,
-        length_bytes: None,
-        result: None,
-        parts: parts.iter().map(part).collect(),
-        woken_by: None,
+fn name(tid: u32) -> &'static str {
+    NAMES
+        .iter()
+        .find(|(known, _)| *known == tid)
+        .map_or("", |(_, name)| name)
+}
+
+fn task(tid: u32) -> Task {
+    Task {
+        tid,
+        comm: Some(Rc::from(name(tid))),
     }
 }
 
-fn cause(findings: &Findings, stall: &Stall) -> Cause {
-    headline(findings, stall).1
+fn event(time: u64, tid: u32, kind: Kind) -> Event {
+    Event {
+        time: Nanos(time * MS),
+        cpu: None,
+        pid: Some(tid),
+        tid: Some(tid),
+        comm: Some(name(tid).into()),
+        kind,
+    }
 }
 
-fn findings(slow: Vec<Slow>) -> Findings {
-    let options = crate::Options {
-        top: 10,
-        frame_marker: None,
-        request: None,
+/// A wait that began, ended and after which the thread ran at these times, in ms.
+fn wait(tid: u32, call: &str, state: State, times: [u64; 3]) -> Wait {
+    let [left, woken, ran] = times.map(|ms| Nanos(ms * MS));
+    Wait {
+        left,
+        woken: (state != State::Runnable).then_some(woken),
+        ran: Some(ran),
+        state: Some(state),
+        call: (!call.is_empty()).then(|| Call {
+            number: call.len() as u32,
+            name: Some(Rc::from(call)),
+            arguments: [Some(u64::from(tid)), None, None],
+        }),
+        within: Some(if call.is_empty() {
+            Within::User
+        } else {
+            Within::Call
+        }),
+        instruction_pointer: Some(4_096),
+        ..Wait::default()
+    }
+}
+
+fn is_over(tid: u32, wait: Wait) -> Event {
+    let ran = wait.ran.unwrap().0 / MS;
+    event(ran, tid, Kind::Wait(Box::new(wait)))
+}
+
+fn woken_by(wait: Wait, tid: u32, context: Context) -> Wait {
+    Wait {
+        waker: Some(Waker {
+            task: task(tid),
+            context: Some(context),
+            call: Some(Call {
+                number: 0,
+                name: Some(Rc::from("write")),
+                arguments: [None; 3],
+            }),
+        }),
+        ..wait
+    }
+}
+
+fn made(time: u64, tid: u32) -> Event {
+    let kind = Kind::Fork {
+        target_tid: tid,
+        target_comm: Some(name(tid).into()),
+        target_pid: None,
     };
-    let nothing = stopgap_trace::Metadata::default();
-    let mut findings = crate::Explainer::new(&nothing, options).finish();
-    findings.slow = slow;
-    findings
+    event(time, 1, kind)
 }
 
-fn stall(kind: TriggerKind, begin: u64, end: u64) -> Stall {
-    let trigger = Trigger::new(kind, end * MS);
+fn trigger(kind: TriggerKind, tid: Option<u32>, begin: u64, end: u64) -> Trigger {
+    Trigger {
+        tid,
+        begin_ns: tid.map(|_| begin * MS),
+        measured_ns: Some((end - begin) * MS),
+        ..Trigger::new(kind, end * MS)
+    }
+}
+
+fn stall_of(triggers: Vec<Trigger>, begin: u64, from: u64) -> Stall {
+    let end = triggers.iter().map(|trigger| trigger.at_ns).max().unwrap();
     Stall {
         unix_s: 0,
-        triggers: vec![trigger],
+        triggers,
         begin_ns: begin * MS,
-        end_ns: end * MS,
-        from_ns: 0,
-        taken_ns: end * MS,
+        end_ns: end,
+        from_ns: from * MS,
+        taken_ns: end + 1_000 * MS,
         suppressed: 0,
     }
 }
 
-/// ```text
-/// ms        0         1000       2000       3000
-/// other     [---- io, 1800 ms --]                  long, and before
-/// waiter                              [mmap_lock]
-/// holder                              [on-cpu---]
-/// window                          |=============|
-/// ```
-#[test]
-fn what_overlaps_counts_and_a_wait_before_work() {
-    let mut waiter = slow(
-        "waiter",
-        "mmap",
-        2_100,
-        &[("mmap_lock", 150), ("run-queue", 10)],
-    );
-    waiter.woken_by = Some(Waker {
-        task: "holder".to_owned(),
-        call: Some("mmap".to_owned()),
-        slept_ns: 150 * MS,
-    });
-    let findings = findings(vec![
-        slow("other", "ioctl", 0, &[("io", 1_800)]),
-        slow("holder", "mmap", 2_090, &[("on-cpu", 300)]),
-        waiter,
-    ]);
-    let found = cause(&findings, &stall(TriggerKind::Request, 2_000, 2_500));
-    assert_eq!(found.word, "mmap_lock", "{}", found.text);
-    assert!(
-        found.text.contains("most by waiter (7) in mmap: 160 ms"),
-        "{}",
-        found.text
-    );
-    assert!(
-        found.text.ends_with("ended by holder in mmap"),
-        "{}",
-        found.text
-    );
-    assert!((found.share.unwrap() - 150.0 / 460.0).abs() < 1e-9);
-    let before = cause(&findings, &stall(TriggerKind::Request, 0, 1_900));
-    assert_eq!(before.word, "io");
-}
-
-/// The thread that reclaims waits for a CPU most of the time, and for pages from the disk.
-#[test]
-fn memory_pressure_is_memorys_doing() {
-    let squeezed = [("run-queue", 600), ("io", 300), ("memcg-reclaim", 200)];
-    let found = findings(vec![slow("eater", "fault", 100, &squeezed)]);
-    let word = |kind| cause(&found, &stall(kind, 0, 2_000)).word;
-    assert_eq!(word(TriggerKind::MemoryPressure), "memcg-reclaim");
-    assert_eq!(word(TriggerKind::IoPressure), "io");
-    let thrash = findings(vec![slow(
-        "eater",
-        "fault",
-        100,
-        &[("io", 300), ("on-cpu", 9)],
-    )]);
-    assert_eq!(
-        cause(&thrash, &stall(TriggerKind::MemoryPressure, 0, 900)).word,
-        "io"
-    );
-    // Work and queues make no pressure; who reclaimed was not traced.
-    let busy = findings(vec![slow(
-        "x",
-        "munmap",
-        0,
-        &[("run-queue", 90), ("mmap_lock", 50)],
-    )]);
-    for kind in [TriggerKind::MemoryPressure, TriggerKind::IoPressure] {
-        let found = cause(&busy, &stall(kind, 0, 900));
-        assert_eq!(
-            (&*found.word, found.share),
-            ("unknown", None),
-            "{}",
-            found.text
-        );
-    }
-    assert_eq!(
-        cause(&busy, &stall(TriggerKind::Request, 0, 900)).word,
-        "mmap_lock"
-    );
-}
-
-#[test]
-fn nothing_is_no_cause() {
-    let mut nothing = findings(vec![slow("poller", "poll", 0, &[("idle", 5_000)])]);
-    let found = cause(&nothing, &stall(TriggerKind::Request, 0, 5_000));
-    assert_eq!((&*found.word, found.share), ("unknown", None));
-    nothing.memory = Memory {
-        reclaim: Some(vec![Reclaim {
-            task: "cat".to_owned(),
-            by: "memcg".to_owned(),
-            function: None,
-            count: 40,
-            wall_ns: 200 * MS,
-            most_ns: 9 * MS,
-            scanned: None,
-            reclaimed: None,
-        }]),
-        ..Memory::default()
+fn explained(stall: &Stall, events: &[Event]) -> (Findings, Vec<Vec<Waiting>>) {
+    let options = Options {
+        top: 10,
+        frame_marker: None,
+        request: None,
     };
-    let found = cause(&nothing, &stall(TriggerKind::MemoryPressure, 0, 5_000));
-    assert_eq!(found.word, "memcg-reclaim");
-    assert!(
-        found.text.contains("by cat: 200 ms in 40 times"),
-        "{}",
-        found.text
-    );
+    let mut explainer = Explainer::new(&Metadata::default(), options);
+    explainer.watch(&windows(stall));
+    events.iter().for_each(|event| explainer.event(event));
+    explainer.finish_watched()
 }
 
-/// The call of a thread, from `begin` to `end`, has fired.
-fn fired(tid: u32, call: &str, begin: u64, end: u64) -> Trigger {
-    Trigger {
-        kind: TriggerKind::SlowCall,
-        at_ns: end * MS,
-        measured_ns: Some((end - begin) * MS),
-        call: Some(call.to_owned()),
-        tid: Some(tid),
-        ..stall(TriggerKind::SlowCall, 0, 0).triggers.remove(0)
-    }
-}
-
-fn stall_of(triggers: Vec<Trigger>, from: u64) -> Stall {
-    Stall {
-        triggers,
-        from_ns: from * MS,
-        ..stall(TriggerKind::SlowCall, 0, 3_000)
-    }
-}
-
-fn of_thread(tid: u32, slow: Slow) -> Slow {
-    Slow { tid, ..slow }
+fn cause_of(trigger: Trigger, events: &[Event]) -> Cause {
+    let stall = stall_of(vec![trigger], 0, 0);
+    headline(&stall, &explained(&stall, events).1).1
 }
 
 /// ```text
-/// ms        0          1000        2000
-/// trace                [===================
-/// mm        [mmap, fires          ]
-/// lto                  [fault, run-queue ]     of another thread, and longer within the trace
+/// ms        1000                     1400
+/// client    |recvfrom                |
+/// server     |fsync                 |
+/// disk        |writer's |server's   |
+/// ```
+fn client_server_disk() -> Vec<Event> {
+    let block = |tid, begin: u64, issued: u64, end| {
+        let span = Span {
+            issued: Some(Nanos(issued * MS)),
+            device: Some("254:0".into()),
+            ..Span::new(Activity::Block, Nanos(begin * MS))
+        };
+        event(end, tid, Kind::Span(Box::new(span)))
+    };
+    let sync = Wait {
+        for_io: Some(true),
+        ..woken_by(
+            wait(8, "fsync", State::Blocked, [1_001, 1_399, 1_399]),
+            10,
+            Context::Interrupt,
+        )
+    };
+    vec![
+        made(1, 7),
+        made(1, 8),
+        is_over(
+            8,
+            woken_by(
+                wait(8, "read", State::Sleeping, [2, 1_000, 1_000]),
+                7,
+                Context::Task,
+            ),
+        ),
+        block(9, 1_001, 1_001, 1_381),
+        block(8, 1_001, 1_381, 1_399),
+        is_over(8, sync),
+        is_over(
+            7,
+            woken_by(
+                wait(7, "recvfrom", State::Sleeping, [1_000, 1_400, 1_400]),
+                8,
+                Context::Task,
+            ),
+        ),
+    ]
+}
+
+#[test]
+fn the_line_names_the_chain_to_its_end() {
+    let cause = cause_of(
+        trigger(TriggerKind::SlowCall, Some(7), 1_000, 1_400),
+        &client_server_disk(),
+    );
+    assert_eq!(cause.word, "answer");
+    assert_eq!(
+        cause.text,
+        "answer, 100 % of 400 ms: was in recvfrom > server (8) was in fsync > disk 254:0, behind requests of writer (9)"
+    );
+    let culprit = cause.culprit.unwrap();
+    assert_eq!((&*culprit.cause, culprit.tid), ("disk", Some(9)));
+    assert!((0.9..1.0).contains(&culprit.share), "{}", culprit.share);
+    assert_eq!(cause.waiting[0].total_ns, 400 * MS);
+}
+
+/// The cause of a page and the table below it are of the same graph.
+#[test]
+fn the_cause_is_that_of_the_table() {
+    for (tid, call, begin, end) in [(7, "recvfrom", 1_000, 1_400), (8, "fsync", 1_001, 1_399)] {
+        let stall = stall_of(
+            vec![trigger(TriggerKind::SlowCall, Some(tid), begin, end)],
+            0,
+            0,
+        );
+        let (findings, waiting) = explained(&stall, &client_server_disk());
+        let (_, cause) = headline(&stall, &waiting);
+        let slow = findings
+            .slow
+            .iter()
+            .find(|slow| slow.tid == tid && slow.call == call);
+        let slow = slow.unwrap_or_else(|| panic!("{tid}: {:?}", findings.slow));
+        assert_eq!(slow.parts[0].cause, cause.word);
+        let chains = findings.chains.unwrap().waiting;
+        let first = chains
+            .iter()
+            .find(|one| one.task == name(tid) && one.idleness == Idleness::Stalled);
+        assert_eq!(first.unwrap().links, cause.waiting[0].links);
+    }
+}
+
+/// The thread sleeps 700 of 1,000 ms and then waits for a CPU; what was before the stall does not count.
+#[test]
+fn a_window_has_its_own_time_alone() {
+    let behind = |wait: Wait| Wait {
+        previous: Some(task(10)),
+        ..woken_by(wait, 10, Context::Interrupt)
+    };
+    let events = [
+        is_over(7, behind(wait(7, "", State::Runnable, [5, 0, 900]))),
+        is_over(
+            7,
+            behind(wait(7, "fsync", State::Blocked, [1_000, 1_700, 2_000])),
+        ),
+    ];
+    let cause = cause_of(
+        trigger(TriggerKind::SlowCall, Some(7), 1_000, 2_000),
+        &events,
+    );
+    assert_eq!(
+        cause.text,
+        "io, 70 % of 1000 ms: was in fsync > a disk; 30 % run-queue"
+    );
+    let cause = cause_of(trigger(TriggerKind::RunQueue, Some(7), 5, 900), &events);
+    assert_eq!(
+        cause.text,
+        "run-queue, 100 % of 895 ms: waited for a CPU, behind hog (10)"
+    );
+    assert_eq!(cause.culprit.unwrap().task.as_deref(), Some("hog"));
+}
+
+#[test]
+fn a_wait_for_work_is_a_cause_only_where_it_fired() {
+    let nap = woken_by(
+        wait(7, "nanosleep", State::Sleeping, [10, 300, 300]),
+        10,
+        Context::Interrupt,
+    );
+    let events = [is_over(7, nap)];
+    let of_all = cause_of(trigger(TriggerKind::Request, None, 0, 400), &events);
+    assert_eq!(of_all.text, "unknown: no thread lost time within the stall");
+    let fired = cause_of(trigger(TriggerKind::SlowCall, Some(7), 10, 300), &events);
+    assert_eq!(
+        fired.text,
+        "idle, 100 % of 290 ms: slept in nanosleep > on purpose"
+    );
+}
+
+#[test]
+fn a_stop_names_who_sent_the_signal_and_is_no_cause_of_others() {
+    let signal = Kind::Signal {
+        signal: 19,
+        to_process: Some(true),
+        target_tid: 7,
+        target_comm: None,
+        target_pid: Some(7),
+        result: None,
+    };
+    let events = [
+        event(1, 11, signal),
+        is_over(7, wait(7, "read", State::Stopped, [1, 900, 900])),
+    ];
+    let cause = cause_of(trigger(TriggerKind::Stopped, Some(7), 1, 900), &events);
+    assert_eq!(
+        cause.text,
+        "stopped, 100 % of 899 ms: was stopped > stopped by kill (11)"
+    );
+    let of_all = cause_of(trigger(TriggerKind::Request, None, 0, 900), &events);
+    assert_eq!(of_all.word, "unknown");
+}
+
+/// ```text
+/// ms        0      100     200     300
+/// 7         |memcg-reclaim, asleep from 150 on|
+/// 8         |waits for a CPU          |
 /// ```
 #[test]
-fn the_call_that_fired_is_the_headline() {
-    let lto = of_thread(9, slow("lto", "fault", 1_000, &[("run-queue", 1_900)]));
-    let trace = |mm: Slow| findings(vec![lto.clone(), of_thread(7, mm)]);
-    let mm = slow("mm", "mmap", 1_000, &[("on-cpu", 660), ("run-queue", 340)]);
-    let stall = stall_of(vec![fired(7, "mmap", 0, 2_000)], 1_000);
-    let found = cause(&trace(mm), &stall);
-    assert_eq!(
-        found.text,
-        "on-cpu, 66 % of the 1000 ms that the trace has of it; it began 1000 ms before (a larger --buffer keeps more)"
-    );
-    assert!((found.share.unwrap() - 0.66).abs() < 1e-9);
-
-    let whole = slow("mm", "mmap", 1_000, &[("io", 700), ("on-cpu", 300)]);
-    let stall_whole = stall_of(vec![fired(7, "mmap", 1_000, 2_000)], 500);
-    assert_eq!(cause(&trace(whole), &stall_whole).text, "io, 70 % of it");
-
-    let nothing = cause(&findings(vec![lto.clone()]), &stall);
-    assert_eq!((&*nothing.word, nothing.share), ("unknown", None));
+fn memory_pressure_is_memorys_doing_whoever_waits_for_a_cpu() {
+    let reclaim = Span::new(Activity::MemcgReclaim, Nanos(0));
+    let queue = Wait {
+        previous: Some(task(10)),
+        ..wait(8, "read", State::Runnable, [0, 0, 300])
+    };
+    let events = [
+        is_over(7, wait(7, "mmap", State::Blocked, [150, 200, 200])),
+        event(200, 7, Kind::Span(Box::new(reclaim))),
+        is_over(8, queue),
+    ];
+    let pressure = cause_of(trigger(TriggerKind::MemoryPressure, None, 0, 300), &events);
+    assert_eq!(pressure.word, "memcg-reclaim", "{}", pressure.text);
     assert!(
-        nothing.text.contains("began 1000 ms before the trace")
-            && nothing.text.contains("--buffer"),
+        pressure.text.contains("most by client"),
         "{}",
-        nothing.text
+        pressure.text
+    );
+    let asked = cause_of(trigger(TriggerKind::Request, None, 0, 300), &events);
+    assert_eq!(asked.word, "run-queue");
+    assert!(asked.text.contains("most by server"), "{}", asked.text);
+    let io = cause_of(trigger(TriggerKind::IoPressure, None, 0, 300), &events);
+    assert_eq!(
+        io.text,
+        "unknown: nobody waited for a disk within the stall"
+    );
+}
+
+#[test]
+fn what_the_trace_does_not_have_is_said() {
+    let call = trigger(TriggerKind::SlowCall, Some(7), 500, 1_400);
+    let stall = stall_of(vec![call], 500, 1_000);
+    let (_, cause) = headline(&stall, &explained(&stall, &client_server_disk()).1);
+    assert!(
+        cause
+            .text
+            .ends_with("; it began 500 ms before the trace (a larger --buffer keeps more)"),
+        "{}",
+        cause.text
     );
     for (open, words) in [
         (false, "unknown: it was over 100 ms before the trace begins"),
@@ -228,60 +348,43 @@ fn the_call_that_fired_is_the_headline() {
     ] {
         let call = Trigger {
             open,
-            ..fired(7, "mmap", 0, 900)
+            ..trigger(TriggerKind::SlowCall, Some(7), 0, 900)
         };
-        let over = cause(&findings(vec![lto.clone()]), &stall_of(vec![call], 1_000));
-        assert!(over.text.starts_with(words), "{}", over.text);
+        let stall = stall_of(vec![call], 0, 1_000);
+        let (_, cause) = headline(&stall, &explained(&stall, &[]).1);
+        assert!(cause.text.starts_with(words), "{}", cause.text);
     }
-}
-
-/// Two calls fire; and one that works holds the lock for which a fault, which cannot fire, waits.
-#[test]
-fn who_waits_before_who_works() {
-    let mut waiter = of_thread(7, slow("waiter", "mmap", 1_000, &[("mmap_lock", 300)]));
-    waiter.woken_by = Some(Waker {
-        task: "holder".to_owned(),
-        call: Some("madvise".to_owned()),
-        slept_ns: 300 * MS,
-    });
-    let holder = of_thread(8, slow("holder", "madvise", 990, &[("on-cpu", 320)]));
-    let both = vec![
-        fired(8, "madvise", 990, 1_310),
-        fired(7, "mmap", 1_000, 1_300),
-    ];
-    let trace = findings(vec![holder.clone(), waiter.clone()]);
-    let found = cause(&trace, &stall_of(both, 0));
-    assert_eq!(found.word, "mmap_lock", "{}", found.text);
-    assert!(
-        found
-            .text
-            .contains("lost in 2 calls that fired; most by waiter (7) in mmap: 300 ms"),
-        "{}",
-        found.text
-    );
-    waiter.call = "fault".to_owned();
-    let trace = findings(vec![holder, waiter]);
-    let found = cause(&trace, &stall_of(vec![fired(8, "madvise", 990, 1_310)], 0));
-    assert_eq!(
-        found.text,
-        "mmap_lock: it held the lock for which waiter (7) waited 300 ms in page faults; of its own 320 ms the most was on-cpu"
-    );
 }
 
 /// Pressure that fires beside a call leads where the trace explains it.
 #[test]
 fn pressure_that_is_explained_comes_first() {
-    let call = fired(7, "mmap", 1_000, 2_000);
-    let mm = of_thread(7, slow("mm", "mmap", 1_000, &[("run-queue", 1_000)]));
-    let eater = of_thread(9, slow("eater", "fault", 1_000, &[("memcg-reclaim", 400)]));
-    let mut both = stall(TriggerKind::MemoryPressure, 0, 3_000);
-    both.triggers.insert(0, call);
-    let trace = findings(vec![mm.clone(), eater]);
-    let (trigger, found) = headline(&trace, &both);
-    assert_eq!(trigger.unwrap().kind, TriggerKind::MemoryPressure);
-    assert_eq!(found.word, "memcg-reclaim", "{}", found.text);
-    let trace = findings(vec![mm]);
-    let (trigger, found) = headline(&trace, &both);
-    assert_eq!(trigger.unwrap().kind, TriggerKind::SlowCall);
-    assert_eq!(found.text, "run-queue, 100 % of it");
+    let call = trigger(TriggerKind::SlowCall, Some(7), 1_000, 1_400);
+    let pressure = trigger(TriggerKind::IoPressure, None, 1_000, 1_400);
+    let stall = stall_of(vec![call.clone(), pressure.clone()], 0, 0);
+    let (leads, cause) = headline(&stall, &explained(&stall, &client_server_disk()).1);
+    assert_eq!(
+        leads.unwrap().kind,
+        TriggerKind::SlowCall,
+        "it waits for that disk"
+    );
+    assert_eq!(cause.word, "answer", "{}", cause.text);
+    let mut events = client_server_disk();
+    events.push(is_over(
+        10,
+        Wait {
+            previous: Some(task(9)),
+            ..wait(10, "", State::Runnable, [1_000, 0, 1_400])
+        },
+    ));
+    let other = trigger(TriggerKind::RunQueue, Some(10), 1_000, 1_400);
+    let stall = stall_of(vec![other, pressure], 0, 0);
+    let (leads, cause) = headline(&stall, &explained(&stall, &events).1);
+    assert_eq!(leads.unwrap().kind, TriggerKind::IoPressure);
+    assert_eq!(cause.word, "io", "{}", cause.text);
+    let pressure = trigger(TriggerKind::MemoryPressure, None, 1_000, 1_400);
+    let stall = stall_of(vec![call, pressure], 0, 0);
+    let (leads, cause) = headline(&stall, &explained(&stall, &client_server_disk()).1);
+    assert_eq!(leads.unwrap().kind, TriggerKind::SlowCall);
+    assert_eq!(cause.word, "answer", "{}", cause.text);
 }

@@ -87,6 +87,11 @@ impl Totals {
         }
     }
 
+    /// Takes over what is known of the work of workers.
+    pub(super) fn works_as(&mut self, other: &mut Totals) {
+        self.work = std::mem::take(&mut other.work);
+    }
+
     /// A worker of the kernel carried out `function`.
     pub(super) fn works(&mut self, worker: ActorId, function: &Text, ns: u64) {
         let key = (worker, Text::clone(function));
@@ -185,10 +190,7 @@ impl Graph {
     /// All events were given: returns the waits by cause, and the blame; of the threads `of`, or where that is empty, of all.
     #[must_use]
     pub fn finish(mut self, of: &HashSet<u32>) -> Chains {
-        let tids: Vec<u32> = self.threads.keys().copied().collect();
-        for tid in tids {
-            self.commit(tid);
-        }
+        self.commit_all();
         Chains {
             waiting: self.waiting(of),
             blame: self.blame(of),
@@ -211,7 +213,7 @@ impl Graph {
         of.is_empty() || tid.is_none_or(|tid| of.contains(&tid))
     }
 
-    fn waiting(&self, of: &HashSet<u32>) -> Vec<Waiting> {
+    pub(super) fn waiting(&self, of: &HashSet<u32>) -> Vec<Waiting> {
         let mut groups: HashMap<(Label, Idleness), (Tree, Group, Vec<u32>)> = HashMap::new();
         for (&(hop, idleness), group) in &self.totals.groups {
             let hop = self.paths.hop_at(hop);

@@ -33,6 +33,8 @@ use crate::call::{Role, role};
 
 /// Pairs of threads that are remembered.
 const MOST_PAIRS: usize = 1 << 16;
+/// Threads by which a question is handed on.
+const MOST_HANDED_ON: u32 = 4;
 
 /// Whether a sleeping thread had asked for what ended its sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,6 +144,26 @@ impl Pairs {
             }
             None => Asked::Perhaps,
         }
+    }
+
+    /// Whether `by`, which woke `tid`, had been asked by a thread that `tid` asked, or by one that was asked by that one.
+    pub(super) fn was_handed_on(
+        &self,
+        tid: u32,
+        by: u32,
+        woken_by: impl Fn(u32) -> Option<(u32, u64)>,
+    ) -> bool {
+        let mut of = by;
+        for _ in 0..MOST_HANDED_ON {
+            let Some((next, at)) = woken_by(of) else {
+                break;
+            };
+            if next == tid {
+                return of != by && self.waits_since(tid, of, at);
+            }
+            of = next;
+        }
+        false
     }
 
     /// Whether `asker` asked `of` at `at`, and has not been told.

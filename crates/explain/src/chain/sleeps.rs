@@ -38,7 +38,7 @@ pub(super) enum Ended {
 
 /// What a call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Family {
+pub(super) enum Family {
     Time,
     Futex,
     Events,
@@ -53,11 +53,14 @@ enum Family {
 }
 
 fn family(call: &Call) -> Family {
-    let Some(name) = call.name.as_deref() else {
-        return Family::Other;
-    };
+    let name = call.name.as_deref();
+    name.map_or(Family::Other, |name| family_of(name, call.arguments))
+}
+
+pub(super) fn family_of(name: &str, arguments: [Option<u64>; 3]) -> Family {
     match name {
-        "nanosleep" | "clock_nanosleep" => Family::Time,
+        // What is gone on with after a stop has a time, too.
+        "nanosleep" | "clock_nanosleep" | "restart_syscall" => Family::Time,
         "futex" | "futex_wait" | "futex_waitv" => Family::Futex,
         "poll" | "ppoll" | "select" | "pselect6" | "epoll_wait" | "epoll_pwait"
         | "epoll_pwait2" | "io_getevents" | "io_pgetevents" | "io_uring_enter" => Family::Events,
@@ -70,7 +73,7 @@ fn family(call: &Call) -> Family {
         "wait4" | "waitid" | "waitpid" | "vfork" => Family::Child,
         "flock" => Family::FileLock,
         // F_SETLKW and F_OFD_SETLKW.
-        "fcntl" if matches!(call.arguments[1], Some(7 | 38)) => Family::FileLock,
+        "fcntl" if matches!(arguments[1], Some(7 | 38)) => Family::FileLock,
         "semop" | "semtimedop" => Family::Semaphore,
         "pause" | "rt_sigsuspend" | "rt_sigtimedwait" | "sigsuspend" => Family::Signal,
         _ => Family::Other,
@@ -79,33 +82,35 @@ fn family(call: &Call) -> Family {
 
 /// Whether bytes go out in such a call, which the network's softirq may take to a receiver on this machine at once.
 fn sends(call: &Call) -> bool {
-    call.name.as_deref().is_some_and(|name| {
-        matches!(
-            name,
-            "write"
-                | "writev"
-                | "sendto"
-                | "sendmsg"
-                | "sendmmsg"
-                | "sendfile"
-                | "sendfile64"
-                | "splice"
-                | "connect"
-                | "shutdown"
-                | "close"
-                | "io_uring_enter"
-                | "exit_group"
-                | "exit"
-        )
-    })
+    call.name.as_deref().is_some_and(sends_at_once)
+}
+
+pub(super) fn sends_at_once(name: &str) -> bool {
+    matches!(
+        name,
+        "write"
+            | "writev"
+            | "sendto"
+            | "sendmsg"
+            | "sendmmsg"
+            | "sendfile"
+            | "sendfile64"
+            | "splice"
+            | "connect"
+            | "shutdown"
+            | "close"
+            | "io_uring_enter"
+            | "exit_group"
+            | "exit"
+    )
 }
 
 /// `FUTEX_WAIT` for the value 2: a mutex that has waiters, as glibc, musl and Rust's library have it; or a
 /// priority-inheriting one (`FUTEX_LOCK_PI`, `FUTEX_LOCK_PI2`).
-fn is_mutex(call: &Call) -> bool {
-    let command = call.arguments[1].map(|operation| operation & 0x7f);
-    matches!(command, Some(6 | 13))
-        || (matches!(command, Some(0 | 9)) && call.arguments[2] == Some(2))
+pub(super) fn is_mutex([_, operation, value]: [Option<u64>; 3]) -> bool {
+    let command = operation.map(|operation| operation & 0x7f);
+    let value = value.map(|value| value & 0xffff_ffff);
+    matches!(command, Some(6 | 13)) || (matches!(command, Some(0 | 9)) && value == Some(2))
 }
 
 /// Whether a thread that waits in such a call waits for room for what it writes.
@@ -268,7 +273,9 @@ impl Sleeps {
         };
         match family(call) {
             Family::Time => For::Time,
-            Family::Futex if is_mutex(call) => lock("futex", call.arguments[0].unwrap_or(0), paths),
+            Family::Futex if is_mutex(call.arguments) => {
+                lock("futex", call.arguments[0].unwrap_or(0), paths)
+            }
             Family::Futex => For::Word {
                 address: call.arguments[0].unwrap_or(0),
             },

@@ -3,7 +3,7 @@
 use std::io::BufReader;
 
 use stopgap_events::units::Nanos;
-use stopgap_explain::around::lost::{is_idle, word_of_sleep};
+use stopgap_explain::chain::live::{Counted, word_of_sleep};
 use stopgap_kernel::folder::Folder;
 use stopgap_stats::history::{IDLE, Key, Sum};
 use stopgap_trace::file::Reader;
@@ -74,10 +74,11 @@ fn cause(how: How, call: &str) -> &'static str {
         How::MmapLock | How::AnyMmapLock => "mmap_lock",
         How::Lock | How::FutexLock => "lock",
         How::Fence => "fence",
-        How::Asleep if call.is_empty() || is_idle(call, [None; 3]) => IDLE,
-        How::Stopped | How::ForIo | How::Asleep | How::Uninterruptible => {
-            word_of_sleep(how == How::Stopped, how == How::ForIo, call, false)
-        }
+        How::Asleep if call.is_empty() => IDLE,
+        How::Stopped => word_of_sleep(Counted::Stopped, call),
+        How::ForIo => word_of_sleep(Counted::ForIo, call),
+        How::Asleep => word_of_sleep(Counted::Interruptible, call),
+        How::Uninterruptible => word_of_sleep(Counted::Uninterruptible, call),
     }
 }
 
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(cause(How::Asleep, ""), IDLE);
         assert_eq!(cause(How::Asleep, "futex"), IDLE);
         assert_eq!(cause(How::FutexLock, "futex"), "lock");
-        assert_eq!(cause(How::Asleep, "flock"), "file-lock");
+        assert_eq!(cause(How::Asleep, "flock"), "lock");
         assert_eq!(cause(How::Uninterruptible, "fdatasync"), "io");
         assert_eq!(cause(How::ForIo, "read"), "io");
         assert_eq!(cause(How::Stopped, "poll"), "stopped");

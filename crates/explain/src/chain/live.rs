@@ -1,0 +1,295 @@
+//! The rules of idleness (docs/explain.md, "Idle or stalled") as far as they can be told when a wait has just ended, of the
+//! wait alone and of who woke whom before it: for `stopgap watch`, which sees each wait of the machine once.
+//!
+//! What needs the past of the thread that ended a wait is not told here: whether it was busy, and whether a child slept on purpose.
+
+use std::collections::HashMap;
+
+use super::idle::{Asked, One, Pairs};
+use super::path::Quick;
+use super::sleeps::{Family, family_of, is_mutex, sends_at_once};
+use crate::call::{Role, role, waits_for_several};
+
+/// Threads that are remembered.
+const MOST_THREADS: usize = 1 << 18;
+
+/// What a sleep that a signal can end is, by its call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ByCall {
+    /// A lock, a disk, room for what it writes, a connection.
+    Loss,
+    /// A time that the thread named, or a child.
+    Idle,
+    /// Bytes, events, a signal or a thread's word: a loss where it had asked for them.
+    Answer,
+    /// A driver's own wait: another thread's word may be work, all else is a loss.
+    Driver,
+}
+
+/// Returns what an interruptible sleep in the call `name` is.
+#[must_use]
+pub fn by_call(name: &str, arguments: [Option<u64>; 3]) -> ByCall {
+    if role(name) == Role::Sends || name == "connect" {
+        return ByCall::Loss;
+    }
+    match family_of(name, arguments) {
+        Family::Futex if is_mutex(arguments) => ByCall::Loss,
+        Family::Sync | Family::FileLock => ByCall::Loss,
+        Family::Time | Family::Child => ByCall::Idle,
+        Family::Futex
+        | Family::Events
+        | Family::Socket
+        | Family::Data
+        | Family::Semaphore
+        | Family::Signal => ByCall::Answer,
+        Family::Other => ByCall::Driver,
+    }
+}
+
+/// How the kernel counts a sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    /// Stopped by a signal or a debugger.
+    Stopped,
+    /// For I/O.
+    ForIo,
+    /// No signal ends it.
+    Uninterruptible,
+    /// A signal ends it.
+    Interruptible,
+}
+
+/// Returns the cause, as a part of an operation has it, of a sleep of which nothing is known but its call and how the
+/// kernel counts it.
+#[must_use]
+pub fn word_of_sleep(counted: Counted, name: &str) -> &'static str {
+    let family = match name {
+        // Without its arguments: of all it does, it sleeps for locks.
+        "fcntl" => Family::FileLock,
+        // Uninterruptible until the child runs another program or ends.
+        "clone" | "clone3" => Family::Child,
+        name => family_of(name, [None; 3]),
+    };
+    match (counted, family) {
+        (Counted::Stopped, _) => "stopped",
+        (Counted::ForIo, _) | (_, Family::Sync) => "io",
+        (_, Family::FileLock) => "lock",
+        (Counted::Interruptible, _) => match by_call(name, [None; 3]) {
+            ByCall::Idle | ByCall::Answer => "idle",
+            ByCall::Driver => "unknown",
+            ByCall::Loss => "answer",
+        },
+        (_, Family::Child) => "child",
+        _ => "unknown",
+    }
+}
+
+/// A sleep that is over.
+#[derive(Debug, Clone, Copy)]
+pub struct Slept<'a> {
+    /// The thread.
+    pub tid: u32,
+    /// When it was woken.
+    pub woken: u64,
+    /// Its call, and the call's first arguments.
+    pub call: &'a str,
+    /// See there.
+    pub arguments: [Option<u64>; 3],
+    /// The thread that woke it, or whose packet did; `None`: an interrupt.
+    pub waker: Option<u32>,
+    /// The call that the waker was in.
+    pub waker_call: Option<&'a str>,
+}
+
+/// What is known of a thread.
+#[derive(Debug, Clone, Copy, Default)]
+struct Thread {
+    born: bool,
+    several: bool,
+    idled: u64,
+    woken_by: Option<(u32, u64)>,
+}
+
+/// Who asks whom, by who wakes whom.
+#[derive(Debug, Default)]
+pub struct Asks {
+    pairs: Pairs,
+    threads: HashMap<u32, Thread, Quick>,
+}
+
+impl Asks {
+    /// A thread was made.
+    pub fn born(&mut self, tid: u32) {
+        if let Some(thread) = self.thread(tid) {
+            *thread = Thread {
+                born: true,
+                ..Thread::default()
+            };
+        }
+    }
+
+    /// A thread has ended.
+    pub fn ended(&mut self, tid: u32) {
+        self.threads.remove(&tid);
+    }
+
+    fn thread(&mut self, tid: u32) -> Option<&mut Thread> {
+        if self.threads.len() >= MOST_THREADS && !self.threads.contains_key(&tid) {
+            return None;
+        }
+        Some(self.threads.entry(tid).or_default())
+    }
+
+    /// Takes an interruptible sleep that is over. Returns whether it was a loss, and not a wait for work.
+    ///
+    /// An answer is a loss of threads that wait for it alone: who waits for several descriptors has other work, as far as is
+    /// known when the wait ends.
+    pub fn is_loss(&mut self, slept: &Slept<'_>) -> bool {
+        let by = by_call(slept.call, slept.arguments);
+        let several = waits_for_several(slept.call, slept.arguments[1]);
+        let mut asked = Asked::No;
+        if by == ByCall::Answer {
+            // Room to write wakes who waits to read, too, and says nothing.
+            let room = slept.waker_call.map(role) == Some(Role::Receives);
+            if let Some(waker) = slept.waker.filter(|_| !room) {
+                asked = self.asked(slept, waker, several);
+            }
+            if !matches!(asked, Asked::Yes | Asked::Unseen)
+                && !room
+                && let Some(thread) = self.thread(slept.tid)
+            {
+                thread.idled = slept.woken;
+            }
+        } else if by == ByCall::Idle
+            && let Some(thread) = self.thread(slept.tid)
+        {
+            thread.idled = slept.woken;
+        }
+        if let Some(waker) = slept.waker
+            && let Some(thread) = self.thread(slept.tid)
+        {
+            thread.woken_by = Some((waker, slept.woken));
+        }
+        match by {
+            ByCall::Loss => true,
+            ByCall::Idle => false,
+            ByCall::Answer => asked == Asked::Yes && !several,
+            ByCall::Driver => slept.waker.is_none(),
+        }
+    }
+
+    fn asked(&mut self, slept: &Slept<'_>, waker: u32, several: bool) -> Asked {
+        if several && let Some(thread) = self.thread(slept.tid) {
+            thread.several = true;
+        }
+        let one = |tid: u32| {
+            let thread = self.threads.get(&tid).copied().unwrap_or_default();
+            One {
+                tid,
+                born: thread.born,
+                several: thread.several,
+                idled: thread.idled,
+            }
+        };
+        let (by, sleeper) = (one(waker), one(slept.tid));
+        let asked = self.pairs.wakes(by, sleeper, slept.woken);
+        let woken_by = |of: u32| self.threads.get(&of).and_then(|thread| thread.woken_by);
+        let handed_on = asked != Asked::Yes && self.pairs.was_handed_on(slept.tid, waker, woken_by);
+        if handed_on { Asked::Yes } else { asked }
+    }
+}
+
+/// Returns whether a softirq that wakes a thread while its CPU's thread is in the call `name` may carry what that thread sent.
+#[must_use]
+pub fn may_carry(name: &str) -> bool {
+    sends_at_once(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_judged_as_in_the_graph() {
+        let of = |operation: u64, value: u64| [Some(1), Some(operation), Some(value)];
+        assert_eq!(by_call("futex", of(0x80, 2)), ByCall::Loss, "glibc's mutex");
+        let inheritance = by_call("futex", of(0x86, 0));
+        assert_eq!(inheritance, ByCall::Loss, "with priority inheritance");
+        let variable = by_call("futex", of(0x189, 14));
+        assert_eq!(variable, ByCall::Answer, "a condition variable");
+        assert_eq!(by_call("epoll_wait", of(0, 2)), ByCall::Answer);
+        assert_eq!(by_call("nanosleep", of(0, 0)), ByCall::Idle);
+        assert_eq!(by_call("wait4", of(0, 0)), ByCall::Idle);
+        assert_eq!(by_call("fsync", of(0, 0)), ByCall::Loss);
+        assert_eq!(by_call("write", of(0, 0)), ByCall::Loss);
+        assert_eq!(by_call("ioctl", of(0, 0)), ByCall::Driver);
+    }
+
+    /// A client (7) asks a server (8) by a pipe and is told after 300 ms; both existed before.
+    #[test]
+    fn an_answer_is_a_loss_and_what_nobody_asked_for_is_not() {
+        let read = |tid, waker, woken| Slept {
+            tid,
+            woken,
+            call: "read",
+            arguments: [Some(3), None, None],
+            waker: Some(waker),
+            waker_call: Some("write"),
+        };
+        let mut asks = Asks::default();
+        asks.born(7);
+        assert!(!asks.is_loss(&read(8, 7, 1_000)), "the server had no work");
+        assert!(asks.is_loss(&read(7, 8, 2_000)), "the client's answer");
+        assert!(!asks.is_loss(&read(8, 7, 3_000)));
+        assert!(asks.is_loss(&read(7, 8, 4_000)));
+        // A consumer asks for nothing.
+        let mut asks = Asks::default();
+        asks.born(7);
+        for woken in [1_000, 2_000, 3_000] {
+            assert!(!asks.is_loss(&read(8, 7, woken)));
+        }
+        // By 9, which the server asked.
+        let mut asks = Asks::default();
+        asks.born(7);
+        assert!(!asks.is_loss(&read(8, 7, 1_000)));
+        assert!(!asks.is_loss(&read(9, 8, 1_500)));
+        assert!(asks.is_loss(&read(7, 9, 2_000)));
+    }
+
+    #[test]
+    fn who_waits_for_several_has_other_work() {
+        let mut asks = Asks::default();
+        asks.born(7);
+        let slept = |tid, waker, call, woken| Slept {
+            tid,
+            woken,
+            call,
+            arguments: [Some(3), Some(2), None],
+            waker: Some(waker),
+            waker_call: Some("write"),
+        };
+        assert!(!asks.is_loss(&slept(8, 7, "read", 1_000)));
+        assert!(!asks.is_loss(&slept(7, 8, "poll", 2_000)));
+        assert!(!asks.is_loss(&slept(8, 7, "read", 3_000)));
+        assert!(asks.is_loss(&slept(7, 8, "recvfrom", 4_000)));
+    }
+
+    #[test]
+    fn words_are_those_of_a_part_of_an_operation() {
+        use Counted::{ForIo, Interruptible, Stopped, Uninterruptible};
+        for (counted, name, word) in [
+            (Interruptible, "flock", "lock"),
+            (Interruptible, "poll", "idle"),
+            (Interruptible, "write", "answer"),
+            (Uninterruptible, "fdatasync", "io"),
+            (Uninterruptible, "vfork", "child"),
+            (Uninterruptible, "read", "unknown"),
+            (Uninterruptible, "mkdir", "unknown"),
+            (ForIo, "read", "io"),
+            (Stopped, "poll", "stopped"),
+        ] {
+            assert_eq!(word_of_sleep(counted, name), word, "{name}");
+            assert!(crate::why::of_word(word).is_some());
+        }
+    }
+}
