@@ -10,6 +10,7 @@ use perfetto_protos::trace_packet::trace_packet::Data;
 use perfetto_protos::track_event::track_event::Type;
 use protobuf::reflect::ReflectValueRef;
 use protobuf::{Message, MessageDyn};
+use stopgap_events::units::Nanos;
 use stopgap_trace::export;
 use stopgap_trace::{Input, Metadata};
 
@@ -37,6 +38,16 @@ fn exported() -> Vec<u8> {
     for event in Input::new(std::io::Cursor::new(LINES)).unwrap() {
         timeline.write(event.unwrap()).unwrap();
     }
+    let who = |tid| export::Who { tid, pid: Some(800), name: format!("t{tid}") };
+    let part = export::LostPart { begin: Nanos(14), ns: 3, by: Some(who(802)), text: "t802 ran".to_owned() };
+    let lost = export::Lost {
+        thread: who(801),
+        waker: Some(who(802)),
+        woken: Nanos(17),
+        ran: Nanos(18),
+        parts: vec![part],
+    };
+    timeline.lost(&lost).unwrap();
     timeline.finish().unwrap();
     bytes
 }
@@ -155,7 +166,8 @@ fn every_field_is_where_it_should_be() {
             ("mmap", 1),
             ("direct reclaim", 2),
             ("compaction", 3),
-            ("block W", 12)
+            ("block W", 12),
+            ("t801 801: t802 ran", 14)
         ]
     );
     assert_eq!(slices[0].2["argument1"], Value::PointerValue(4_096));

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use stopgap_events::units::Bytes;
 use stopgap_events::words;
 use stopgap_events::workload::Workload;
+use stopgap_explain::chain::Graph;
 use stopgap_kernel::signals;
 use stopgap_trace::export::{self, Export, ExportError};
 use stopgap_trace::{Anonymous, Clock, Event, Input, Metadata, SCHEMA, file, lines};
@@ -243,7 +244,11 @@ fn to(
     match form {
         Form::Csv => all(events, export::csv(out)?, from),
         Form::Chrome => all(events, export::chrome(out, metadata)?, from),
-        Form::Perfetto => all(events, export::perfetto(out, metadata), from),
+        Form::Perfetto => {
+            let mut graph = Graph::with_disks(&metadata.disks);
+            graph.keep_lost();
+            all_with(events, export::perfetto(out, metadata), from, Some(graph))
+        }
         Form::Jsonl | Form::Trace => {
             let out = BufWriter::with_capacity(64 << 10, out);
             let mut writer = lines::Writer::new(out, metadata)?;
@@ -269,8 +274,18 @@ fn trace(
 
 fn all(
     events: impl Iterator<Item = Result<Event, Failure>>,
+    form: Box<dyn Export + '_>,
+    from: &Path,
+) -> Result<u64, Unwritten> {
+    all_with(events, form, from, None)
+}
+
+/// Writes `events`, and with `graph` who ended and caused the waits that lost time.
+fn all_with(
+    events: impl Iterator<Item = Result<Event, Failure>>,
     mut form: Box<dyn Export + '_>,
     from: &Path,
+    mut graph: Option<Graph>,
 ) -> Result<u64, Unwritten> {
     let wrong = |error| match error {
         ExportError::Write(error) => Unwritten::Output(error),
@@ -278,7 +293,18 @@ fn all(
             Unwritten::Input(Failure::error(format!("{}: {error}", from.display())))
         }
     };
-    let count = each(events, |event| form.write(event).map_err(wrong))?;
+    let count = each(events, |event| {
+        let mut lost = Vec::new();
+        if let Some(graph) = &mut graph {
+            graph.event(&event);
+            lost = graph.take_lost(false);
+        }
+        form.write(event).map_err(wrong)?;
+        lost.iter()
+            .try_for_each(|lost| form.lost(lost).map_err(wrong))
+    })?;
+    let rest = graph.map_or_else(Vec::new, |mut graph| graph.take_lost(true));
+    (rest.iter()).try_for_each(|lost| form.lost(lost).map_err(wrong))?;
     form.finish().map_err(wrong)?;
     Ok(count)
 }

@@ -23,14 +23,16 @@ mod disk;
 mod history;
 mod idle;
 pub mod live;
+mod lost;
 mod path;
 mod sleeps;
 mod watched;
 mod window;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use stopgap_events::wait::{State, Wait, Within};
+use stopgap_trace::export::Lost;
 use stopgap_trace::{Activity, Event, Kind, Moment, Span, Text};
 
 use crate::why::Why;
@@ -77,6 +79,10 @@ pub struct Graph {
     paths: Paths,
     cpus: Cpus,
     disks: Disks,
+    /// Names of devices by `major:minor`.
+    disk_names: BTreeMap<String, String>,
+    /// Waits that lost time, where somebody takes them.
+    lost: Option<Vec<Lost>>,
     sleeps: Sleeps,
     totals: Totals,
     windows: Vec<Windowed>,
@@ -154,6 +160,8 @@ impl Graph {
             paths: Paths::new(),
             cpus: Cpus::default(),
             disks: Disks::default(),
+            disk_names: BTreeMap::new(),
+            lost: None,
             sleeps: Sleeps::default(),
             totals: Totals::default(),
             windows: Vec::new(),
@@ -166,6 +174,14 @@ impl Graph {
             queue: Line::default(),
             shares: Vec::new(),
         }
+    }
+
+    /// Nothing has happened yet, on a machine whose block devices have these names by `major:minor`.
+    #[must_use]
+    pub fn with_disks(names: &BTreeMap<String, String>) -> Graph {
+        let mut graph = Graph::new();
+        graph.disk_names.clone_from(names);
+        graph
     }
 
     /// Takes the next event, in the order of time. Waits must have been made of switches and wake-ups
@@ -751,9 +767,12 @@ impl Graph {
         };
         if span.what == Activity::Block {
             let actor = self.known(event, tid);
-            let paths = &mut self.paths;
-            self.disks
-                .done(span, event.time.0, tid, actor, |name| paths.name(name));
+            let (paths, names) = (&mut self.paths, &self.disk_names);
+            let name = |device: &Text| match names.get(&**device) {
+                Some(name) => paths.name(&name.as_str().into()),
+                None => paths.name(device),
+            };
+            self.disks.done(span, event.time.0, tid, actor, name);
             return;
         }
         if span.what == Activity::Work {
@@ -848,10 +867,25 @@ impl Graph {
         let (Some(last), Some(stretch)) = (thread.last.take(), thread.past.back()) else {
             return;
         };
+        if self.lost.is_some()
+            && last.idleness == Some(Idleness::Stalled)
+            && thread.ran.saturating_sub(last.left) >= lost::LEAST
+        {
+            let (woken_by, ran) = (thread.woken_by, thread.ran);
+            let pieces = stretch.pieces[last.from..].to_vec();
+            self.loses(tid, &last, woken_by, ran, &pieces);
+            return self.book(tid, &last);
+        }
+        self.book(tid, &last);
+    }
+
+    fn book(&mut self, tid: u32, last: &Last) {
+        let past = self.threads.get(&tid).and_then(|thread| thread.past.back());
+        let Some(stretch) = past else { return };
         let pieces = &stretch.pieces[last.from..];
         let (sleep, queue) = pieces.split_at(last.sleep.min(pieces.len()));
         for window in &mut self.windows {
-            window.waited(&self.paths, tid, &last, (sleep, queue));
+            window.waited(&self.paths, tid, last, (sleep, queue));
         }
         if last.slept {
             self.totals

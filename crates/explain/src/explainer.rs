@@ -171,7 +171,7 @@ impl Explainer {
             ending: VecDeque::new(),
             rows: None,
             of_others: Operations::new(options.top),
-            graph: Graph::new(),
+            graph: Graph::with_disks(&metadata.disks),
             ever_followed: HashSet::new(),
             run: None,
             tasks: Tasks::default(),

@@ -102,7 +102,7 @@ impl Anonymous {
     #[must_use]
     pub fn metadata(&self, metadata: &Metadata) -> Metadata {
         let hash = |name: &Option<String>| name.as_deref().map(|name| self.hash(name));
-        let labels = metadata.labels.iter();
+        let (labels, disks) = (metadata.labels.iter(), metadata.disks.iter());
         let losses = |losses: &Vec<Loss>| {
             let loss = |loss: &Loss| Loss {
                 what: match is_own_loss(&loss.what) {
@@ -126,6 +126,9 @@ impl Anonymous {
             program: hash(&metadata.program),
             labels: labels
                 .map(|(key, value)| (self.hash(key), self.hash(value)))
+                .collect(),
+            disks: disks
+                .map(|(number, name)| (number.clone(), self.hash(name)))
                 .collect(),
             losses: metadata.losses.as_ref().map(losses),
             events: metadata.events.as_ref().map(events),

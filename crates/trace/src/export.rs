@@ -18,6 +18,8 @@ mod timeline;
 
 use std::io::{self, BufWriter, Write};
 
+use stopgap_events::units::Nanos;
+
 use super::{Error, Event, Metadata};
 use chrome::Chrome;
 use csv::Csv;
@@ -53,8 +55,55 @@ pub fn perfetto<'w>(out: impl Write + 'w, metadata: &Metadata) -> Box<dyn Export
     Box::new(Timeline::new(Perfetto::new(out, metadata)))
 }
 
+/// A thread, as a drawing names it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Who {
+    /// Its id.
+    pub tid: u32,
+    /// Its process.
+    pub pid: Option<u32>,
+    /// Its name.
+    pub name: String,
+}
+
+/// A wait that lost time: who ended it, and who caused it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// Who waited.
+    pub thread: Who,
+    /// The thread that ended it; `None` where none was seen to.
+    pub waker: Option<Who>,
+    /// When it was made runnable.
+    pub woken: Nanos,
+    /// When it ran again.
+    pub ran: Nanos,
+    /// Parts of the wait that somebody or something else caused, in the order of time.
+    pub parts: Vec<LostPart>,
+}
+
+/// A part of a wait, and who caused it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostPart {
+    /// When it began.
+    pub begin: Nanos,
+    /// How long it lasted.
+    pub ns: u64,
+    /// Who caused it; `None` of something outside of all threads.
+    pub by: Option<Who>,
+    /// What that one did, in words.
+    pub text: String,
+}
+
 /// Somewhere that events go, one after the other.
 pub trait Export {
+    /// Takes a wait that lost time, whose events it has or will have. A form that has no arrows draws nothing.
+    ///
+    /// # Errors
+    /// Where writing fails; the operating system's reason.
+    fn lost(&mut self, _lost: &Lost) -> Result<(), ExportError> {
+        Ok(())
+    }
+
     /// Takes an event.
     ///
     /// # Errors

@@ -126,6 +126,9 @@ pub struct Metadata {
     /// Files in whose code user stacks lie.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<MappedFile>,
+    /// Names of block devices by `major:minor`, as `8:0` is `sda`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub disks: BTreeMap<String, String>,
     /// The circumstances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Conditions>,

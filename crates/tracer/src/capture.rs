@@ -20,11 +20,13 @@ pub(crate) mod threads;
 
 pub use perf::PerfSpool;
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use stopgap_events::machine::Missing;
 use stopgap_events::units::{Bytes, Nanos};
+use stopgap_kernel::files::read_text;
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::journal::{Journal, Scope};
 use stopgap_kernel::linux::perf::Wanted;
@@ -507,6 +509,7 @@ pub(crate) fn describe(system: &dyn System, subject: Subject) -> Description {
             start: Some(utc(system.unix_seconds())),
             stopgap: Some(env!("CARGO_PKG_VERSION").to_owned()),
             labels: subject.labels,
+            disks: disks(system),
             ..Metadata::default()
         },
         ..Description::default()
@@ -523,6 +526,20 @@ pub(crate) fn end_spool(folder: &Folder, end: End) -> Result<Spool> {
         spool.set_end(end);
     }
     Ok(spool)
+}
+
+/// Returns the names of block devices by `major:minor`; none where the kernel does not list them.
+fn disks(system: &dyn System) -> BTreeMap<String, String> {
+    let list = read_text(system, "/proc/partitions").unwrap_or_default();
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (major, minor) = (words.next()?, words.next()?);
+        // The first line has heads.
+        let _: (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+        let name = words.nth(1)?;
+        Some((format!("{major}:{minor}"), name.to_owned()))
+    };
+    list.lines().filter_map(line).collect()
 }
 
 /// Release and version of the running kernel, as `uname -rv` prints them.

@@ -559,7 +559,7 @@ fn is_time(hop: Hop) -> bool {
 }
 
 /// Returns who caused a wait; [`NOBODY`] of something outside of all threads, `None` where nothing is known.
-fn culprit(hops: &[Hop]) -> Option<ActorId> {
+pub(super) fn culprit(hops: &[Hop]) -> Option<ActorId> {
     let last = hops.last()?;
     match last.doing {
         Doing::Runs { .. }

@@ -116,16 +116,21 @@ fn by_chance(seed: u64) -> Machine {
 /// A graph of threads that began in the recording: who asks whom is known.
 fn graph_of(rows: &[Event]) -> Graph {
     let mut graph = Graph::new();
+    are_born(&mut graph, rows);
+    for row in rows {
+        graph.event(row);
+    }
+    graph
+}
+
+/// The threads of `rows` began in the recording.
+fn are_born(graph: &mut Graph, rows: &[Event]) {
     for tid in rows.iter().filter_map(|row| row.tid) {
         let comm = "".into();
         let mut thread = Thread::new(&mut graph.paths, tid, &comm, 0);
         thread.born = true;
         graph.threads.entry(tid).or_insert(thread);
     }
-    for row in rows {
-        graph.event(row);
-    }
-    graph
 }
 
 #[test]

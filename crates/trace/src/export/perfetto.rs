@@ -3,9 +3,11 @@
 //! | module | what |
 //! |---|---|
 //! | `messages` | its messages, as far as they are written |
+//! | `blame` | who ended a wait that lost time, as arrows, and who caused it |
 //! | `sched` | switches and wake-ups of ftrace, made of waits |
 //! | `interned` | names and call stacks, written once each |
 
+mod blame;
 mod interned;
 mod messages;
 mod sched;
@@ -16,7 +18,7 @@ use std::io::{self, Write};
 use prost::Message;
 
 use super::timeline::{Form, Step, Track, What};
-use super::{Out, buffered};
+use super::{Lost, Out, Who, buffered};
 use crate::cell::{Put, Value};
 use crate::column::Column;
 use crate::{Event, Kind, Metadata, Text};
@@ -45,6 +47,8 @@ pub(super) struct Perfetto<'w> {
     names: HashMap<Track, Text>,
     interned: Interned,
     sched: Sched,
+    /// Arrows so far.
+    arrows: u64,
     /// The trace's description, until the first event gives it a time.
     metadata: Option<Metadata>,
 }
@@ -54,6 +58,12 @@ pub(super) struct Perfetto<'w> {
 enum Described {
     Process(u32),
     Track(Track),
+    /// The track above all of blame.
+    Blame,
+    /// What a thread caused, or a thing where there is none, of the waits of another.
+    BlameOf(Option<Who>, String, u32),
+    /// Wake-ups of a thread.
+    WakeUps(u32),
 }
 
 impl<'w> Perfetto<'w> {
@@ -66,6 +76,7 @@ impl<'w> Perfetto<'w> {
             names: HashMap::new(),
             interned: Interned::new(),
             sched: Sched::default(),
+            arrows: 0,
             metadata: Some(metadata.clone()),
         }
     }
@@ -244,7 +255,7 @@ impl<'w> Perfetto<'w> {
             track_uuid: Some(uuid),
             categories: vec!["trace".to_owned()],
             name: Some("this trace".to_owned()),
-            counter_value: None,
+            ..TrackEvent::default()
         };
         self.packet(Some(time), Data::TrackEvent(event))
     }
@@ -319,6 +330,10 @@ impl Form for Perfetto<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    fn lost(&mut self, lost: &Lost) -> io::Result<()> {
+        self.blames(lost)
     }
 
     fn finish(mut self, _end: Nanos) -> io::Result<()> {

@@ -5,7 +5,7 @@ mod order;
 mod runs;
 mod slices;
 
-use super::{Export, ExportError};
+use super::{Export, ExportError, Lost};
 use crate::{Activity, Event, Text};
 use order::InOrder;
 pub(super) use runs::{Run, Runs};
@@ -100,6 +100,14 @@ pub(super) trait Form {
     /// Where writing fails; the operating system's reason.
     fn event(&mut self, event: &Event, track: &Track) -> std::io::Result<()>;
 
+    /// Draws who ended a wait that lost time, and who caused it; nothing, where the form has no arrows.
+    ///
+    /// # Errors
+    /// Where writing fails; the operating system's reason.
+    fn lost(&mut self, _lost: &Lost) -> std::io::Result<()> {
+        Ok(())
+    }
+
     /// Nothing comes after `end`, the time of the last event.
     ///
     /// # Errors
@@ -146,6 +154,10 @@ impl<F: Form> Export for Timeline<F> {
             Some(first) => Ok(self.draw(&first)?),
             None => Ok(()),
         }
+    }
+
+    fn lost(&mut self, lost: &Lost) -> Result<(), ExportError> {
+        Ok(self.form.lost(lost)?)
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), ExportError> {

@@ -111,3 +111,53 @@ fn a_long_window_keeps_all_its_chains() {
     assert_eq!(longest.steps.len(), 256);
     assert_eq!(sum(&longest.parts), longest.length_ns);
 }
+
+/// A client waits for a server, which waits for a disk that is busy with another's requests.
+#[test]
+fn what_was_lost_names_waker_culprit_and_disk() {
+    let mut machine = Machine::new(3, 0);
+    let client = machine.thread("client", 0, 120, Vec::new());
+    let server = machine.thread("server", 1, 120, Vec::new());
+    let (asks, answers) = (
+        machine.channel(client, false),
+        machine.channel(server, false),
+    );
+    let asking = [Op::Run(MS), Op::Send(asks), Op::Receive(answers)];
+    let serving = [Op::Receive(asks), Op::Sync(MS), Op::Send(answers)];
+    machine.set_script(client, asking.repeat(20));
+    machine.set_script(server, serving.repeat(20));
+    machine.thread(
+        "writer",
+        2,
+        120,
+        [Op::Write(8 * MS), Op::Sleep(9 * MS)].repeat(20),
+    );
+    machine.run(10_000 * MS);
+    let mut graph = Graph::with_disks(&BTreeMap::from([("sda".to_owned(), "the disk".to_owned())]));
+    are_born(&mut graph, &machine.rows);
+    graph.keep_lost();
+    let mut lost = Vec::new();
+    for row in &machine.rows {
+        graph.event(row);
+        lost.extend(graph.take_lost(false));
+    }
+    lost.extend(graph.take_lost(true));
+    let of_client: Vec<_> = lost
+        .iter()
+        .filter(|one| one.thread.name == "client")
+        .collect();
+    assert!(of_client.len() >= 15, "{}", of_client.len());
+    let mut by_writer = 0;
+    for one in of_client {
+        assert_eq!(one.waker.as_ref().unwrap().name, "server");
+        assert!(one.parts.is_sorted_by_key(|part| part.begin));
+        for part in &one.parts {
+            assert!(part.begin.0 + part.ns <= one.ran.0, "{one:?}");
+            if part.by.as_ref().is_some_and(|by| by.name == "writer") {
+                assert_eq!(part.text, "disk the disk, behind requests of writer");
+                by_writer += part.ns;
+            }
+        }
+    }
+    assert!(by_writer > 50 * MS, "{by_writer}");
+}

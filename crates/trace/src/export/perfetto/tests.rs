@@ -419,3 +419,83 @@ fn names_follow_the_threads() {
     assert_eq!(threads, ["sh", "make"]);
     assert_eq!(processes, ["sh", "make"]);
 }
+
+/// An arrow goes from who woke to who runs again, and who caused a wait has a slice of its length.
+#[test]
+fn a_wait_that_lost_time_has_an_arrow_and_a_culprit() {
+    let who = |tid: u32, name: &str| Who {
+        tid,
+        pid: Some(tid),
+        name: name.to_owned(),
+    };
+    let part = |begin, ns, by, text: &str| export::LostPart {
+        begin: Nanos(begin),
+        ns,
+        by,
+        text: text.to_owned(),
+    };
+    let lost = Lost {
+        thread: who(11, "client"),
+        waker: Some(who(12, "server")),
+        woken: Nanos(900),
+        ran: Nanos(950),
+        parts: vec![
+            part(
+                100,
+                300,
+                Some(who(13, "writer")),
+                "disk vda, behind requests of writer",
+            ),
+            part(400, 500, None, "the network"),
+        ],
+    };
+    let mut bytes = Vec::new();
+    let mut timeline = export::perfetto(&mut bytes, &Metadata::default());
+    timeline.lost(&lost).unwrap();
+    timeline.lost(&lost).unwrap();
+    timeline.finish().unwrap();
+    let packets = Trace::decode(&bytes[..]).unwrap().packet;
+    let mut names = HashMap::new();
+    for packet in &packets {
+        if let Some(Data::TrackDescriptor(track)) = &packet.data {
+            names.insert(track.uuid.unwrap(), (track.name.clone(), track.parent_uuid));
+        }
+    }
+    let name = |uuid: Option<u64>| names[&uuid.unwrap()].0.clone().unwrap_or_default();
+    let (mut begins, mut arrows, mut slices) = (HashMap::new(), Vec::new(), Vec::new());
+    for (time, event) in track_events(&packets) {
+        for arrow in &event.flow_ids {
+            begins.insert(*arrow, time);
+        }
+        for arrow in &event.terminating_flow_ids {
+            arrows.push((begins[arrow], time, event.name.clone().unwrap()));
+        }
+        if let Some(text) = event.name.clone().filter(|_| event.r#type == Some(2)) {
+            panic!("an end has no name: {text}");
+        }
+        if event.r#type == Some(1) {
+            let parent = names[&event.track_uuid.unwrap()].1;
+            assert_eq!(name(parent), "blame");
+            slices.push((time, name(event.track_uuid), event.name.clone().unwrap()));
+        }
+    }
+    let runs = || "runs again, woken by server".to_owned();
+    assert_eq!(arrows, [(900, 950, runs()), (900, 950, runs())]);
+    let texts: Vec<String> = (slices.iter().take(2))
+        .map(|(time, track, text)| format!("{time} {track} | {text}"))
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            "100 writer 13 | client 11: disk vda, behind requests of writer",
+            "400 the network | client 11: the network",
+        ]
+    );
+    assert_eq!(
+        names
+            .values()
+            .filter(|(name, _)| name.as_deref() == Some("blame"))
+            .count(),
+        1
+    );
+}
