@@ -9,7 +9,7 @@
 
 int main(int argc, char **argv)
 {
-	struct truth truth = { .cause = "disk-read", .outside = "disk" };
+	struct truth truth = { .cause = "disk-read", .outside = "disk", .without_running = true };
 	bool fault = truth_begin(argc, argv);
 	int fd = must(open(prepared_file("cold", FILE_BYTES), O_RDONLY | O_CLOEXEC), "cold");
 	struct actor *reader = truth.victims[0] = truth.chain[0] = actor_new();

@@ -71,7 +71,7 @@ static void squeeze_on(void *unused)
 
 int main(int argc, char **argv)
 {
-	struct truth truth = { .cause = "swap-in", .outside = "disk" };
+	struct truth truth = { .cause = "swap-in", .outside = "disk", .without_running = true };
 	pid_t other;
 
 	fault = truth_begin(argc, argv);

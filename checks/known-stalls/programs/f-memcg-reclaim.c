@@ -61,7 +61,9 @@ int main(int argc, char **argv)
 		memory_limit(&group, 64 * MIB);
 	look_for_end(child(fill_on, NULL));
 	/* Slower by chance, not by reclaim: without a limit nothing is reclaimed. */
-	if (fault)
-		truth.cause_ns = lost(filler) - filler->count * *usual - queued(filler);
+	if (fault) {
+		truth.wanted_ns = filler->count * *usual;
+		truth.cause_ns = lost(filler) - truth.wanted_ns - queued(filler);
+	}
 	return truth_end(&truth);
 }

@@ -704,6 +704,8 @@ int truth_end(struct truth *truth)
 		total = beyond(total, running);
 		running = 0;
 	}
+	total = beyond(total, truth->wanted_ns);
+	running = beyond(running, truth->wanted_ns);
 	if (truth->cause_ns > total)
 		truth->cause_ns = total;
 	/* The cause may be what the thread ran or queued for; no time counts twice. */

@@ -53,6 +53,7 @@ struct truth {
 	struct actor *chain[8];		/* from a victim to the culprit */
 	const char *culprit_comm;	/* a culprit that is no actor: the begin of its name; NULL: none */
 	bool without_running;		/* windows hold wanted work, too: their CPU time is no loss */
+	uint64_t wanted_ns;		/* time of wanted work in the windows, which is no loss */
 	uint64_t cause_ns;		/* the time lost by `cause` */
 };
 
