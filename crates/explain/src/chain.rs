@@ -26,6 +26,7 @@ pub mod live;
 mod lost;
 mod path;
 mod sleeps;
+mod user;
 mod watched;
 mod window;
 
@@ -87,9 +88,9 @@ pub struct Graph {
     totals: Totals,
     windows: Vec<Windowed>,
     pairs: Pairs,
-    /// Who sent the last signal that stops, by thread and by process.
+    /// The senders of the last signals that stop, by thread and by process.
     stops: HashMap<u32, ActorId, Quick>,
-    /// Who got a lock last from a thread that gave it up, by process and address.
+    /// The threads that got a lock last from one that gave it up, by process and address.
     holders: HashMap<(u32, u64), u32, Quick>,
     first: Option<u64>,
     now: u64,
@@ -104,8 +105,9 @@ struct Thread {
     pid: Option<u32>,
     /// The thread that made it, where that was seen.
     parent: Option<u32>,
-    /// Whether it began in the recording.
+    /// Whether it began in the recording, and when it was first seen.
     born: bool,
+    began: u64,
     /// Whether it waits for several descriptors at once.
     several: bool,
     /// When its last wait ended that was not for an answer.
@@ -122,13 +124,13 @@ struct Thread {
     off_by: Option<u64>,
     /// The chain of its running now.
     running: PathId,
-    /// Who woke it last, and when.
+    /// The thread that woke it last, and when.
     woken_by: Option<(u32, u64)>,
     past: VecDeque<Stretch>,
     last: Option<Last>,
 }
 
-/// The last wait of a thread, whose cause may be told later: spans come when they are over.
+/// The last wait of a thread. Its cause may come later: spans come when they are over.
 #[derive(Debug, Clone, Copy)]
 struct Last {
     /// Its pieces in the last stretch: of the sleep, and of the wait for a CPU.
@@ -498,25 +500,33 @@ impl Graph {
         let pid = threads.get(&tid).and_then(|thread| thread.pid).unwrap_or(0);
         let mut what = self.sleeps.what(wait, &mut self.paths);
         let mut ended = self.sleeps.ended(wait, what, done, is_kernel);
-        // A thread that ends wakes who joins it.
-        if let (For::Word { .. }, Ended::By(_), Some(waker)) = (what, ended, &wait.waker)
-            && waker.call.as_ref().is_some_and(sleeps::ends_thread)
-        {
-            what = For::Child;
+        // A thread that ends wakes who joins it; a process that ends wakes all of its threads, which waited for something else.
+        if let (Ended::By(by), Some(waker)) = (ended, &wait.waker) {
+            let call = waker.call.as_ref().and_then(|call| call.name.as_deref());
+            let same_process = threads.get(&by).and_then(|waker| waker.pid) == Some(pid);
+            match (call, what) {
+                (Some("exit_group"), what) if same_process && what != For::Child => {
+                    ended = Ended::ProcessOver;
+                }
+                (Some("exit"), For::Word { .. }) => what = For::Child,
+                _ => {}
+            }
         }
         if ended == Ended::Network && what == For::Data && self.is_delayed_ack(tid, left, woken) {
             ended = Ended::DelayedAck;
         }
         let several = wait.call.as_ref().is_some_and(sleeps::of_several);
-        // Room to write wakes who waits to read, too, and says nothing.
+        // Room to write wakes who waits to read, too: only now the other reads what it was sent before that wait.
         let room = wait.waker.as_ref().and_then(|waker| waker.call.as_ref());
         let room = room.is_some_and(sleeps::receives);
-        let asked = match room {
-            true => Asked::No,
-            false => self.asked(tid, what, ended, woken, several),
+        let asked = match (room, what) {
+            (true, For::Data | For::Events) if !several => Asked::Yes,
+            (true, _) => Asked::No,
+            (false, _) => self.asked(tid, what, ended, (left, woken), several),
         };
         let actor = self.threads.get(&tid).map_or(NOBODY, |thread| thread.actor);
-        let hop = self.paths.hop(actor, Doing::Waits { what, call });
+        let place = self.sleeps.place(wait, &mut self.paths);
+        let hop = self.paths.hop(actor, Doing::Waits { what, call, place });
         let (threads, disks) = (&self.threads, &self.disks);
         let mut behind = Line::default();
         match ended {
@@ -555,7 +565,13 @@ impl Graph {
                 let holder = holder.map_or(NOBODY, |holder| holder.actor);
                 behind.push(self.paths.leaf(holder, Doing::Timeout), woken - left);
             }
-            Ended::Timer => behind.push(self.paths.leaf(NOBODY, Doing::Timer), woken - left),
+            Ended::Timer => {
+                let end = match what {
+                    For::Lock { .. } => Doing::Broken(Break::LookedAt),
+                    _ => Doing::Timer,
+                };
+                behind.push(self.paths.leaf(NOBODY, end), woken - left);
+            }
             Ended::Network => behind.push(self.paths.leaf(NOBODY, Doing::Network), woken - left),
             Ended::DelayedAck => {
                 behind.push(self.paths.leaf(NOBODY, Doing::DelayedAck), woken - left);
@@ -564,9 +580,10 @@ impl Graph {
             Ended::Interrupt => {
                 behind.push(self.paths.leaf(NOBODY, Doing::Interrupt), woken - left);
             }
-            Ended::Uncertain | Ended::Nobody => {
+            Ended::ProcessOver | Ended::Uncertain | Ended::Nobody => {
                 let why = match ended {
                     Ended::Uncertain => Break::Uncertain,
+                    Ended::ProcessOver => Break::ProcessOver,
                     _ if wait.woken.is_none() && wait.ran.is_none() => Break::NotOver,
                     _ if wait.woken.is_none() => Break::NoWaking,
                     _ => Break::Unheard,
@@ -591,6 +608,9 @@ impl Graph {
             let path = self.paths.chain(hop, piece.path);
             self.sleep.push(path, piece.ns);
         }
+        if let Ended::By(by) = ended {
+            self.closes_circle(by, actor);
+        }
         if let (For::Lock { address, .. } | For::Word { address }, Ended::By(_)) = (what, ended)
             && address != 0
         {
@@ -609,6 +629,27 @@ impl Graph {
             behind: &behind.0,
         };
         (what, hop, idle::judge(&asleep, &self.paths))
+    }
+
+    /// Where the wait of `actor` for a lock shows that it and `other` waited for each other, says so of the wait of `other`, too, which a
+    /// timeout had ended before.
+    fn closes_circle(&mut self, other: u32, actor: ActorId) {
+        let mut ends = self.sleep.0.iter().map(|piece| self.paths.end(piece.path));
+        if !ends.any(|end| end == Doing::Cycle { sure: false }) {
+            return;
+        }
+        let Some(thread) = self.threads.get_mut(&other) else {
+            return;
+        };
+        let (Some(last), Some(stretch)) = (&thread.last, thread.past.back_mut()) else {
+            return;
+        };
+        let circle = self.paths.leaf(actor, Doing::Cycle { sure: false });
+        for piece in &mut stretch.pieces[last.from..last.from + last.sleep] {
+            if self.paths.end(piece.path) == Doing::Timeout {
+                piece.path = self.paths.chain(last.hop, circle);
+            }
+        }
     }
 
     /// Whether the sleep of `tid` is one of many short ones in which it looks whether an answer is there that it has asked for.
@@ -654,12 +695,21 @@ impl Graph {
     }
 
     /// Whether `tid` had asked for what ended its sleep at `woken`.
-    fn asked(&mut self, tid: u32, what: For, ended: Ended, woken: u64, several: bool) -> Asked {
+    fn asked(
+        &mut self,
+        tid: u32,
+        what: For,
+        ended: Ended,
+        (left, woken): (u64, u64),
+        several: bool,
+    ) -> Asked {
         let one = |threads: &HashMap<u32, Thread, Quick>, tid| {
             let thread = threads.get(&tid);
             One {
                 tid,
                 born: thread.is_some_and(|thread| thread.born),
+                parent: thread.and_then(|thread| thread.parent),
+                began: thread.map_or(0, |thread| thread.began),
                 several: thread.is_some_and(|thread| thread.several),
                 idled: thread.map_or(0, |thread| thread.idled),
             }
@@ -684,7 +734,7 @@ impl Graph {
             };
         };
         let (waker, sleeper) = (one(&self.threads, by), one(&self.threads, tid));
-        let asked = self.pairs.wakes(waker, sleeper, woken);
+        let asked = self.pairs.wakes(waker, sleeper, left, woken);
         if asked == Asked::Yes {
             return asked;
         }
@@ -802,11 +852,11 @@ impl Graph {
         let Some(what) = Sleeps::told_by(span, &mut self.paths) else {
             return;
         };
-        let Doing::Waits { call, .. } = self.paths.hop_at(last.hop).doing else {
+        let Doing::Waits { call, place, .. } = self.paths.hop_at(last.hop).doing else {
             return;
         };
         last.what = what;
-        last.hop = self.paths.hop(thread.actor, Doing::Waits { what, call });
+        last.hop = (self.paths).hop(thread.actor, Doing::Waits { what, call, place });
         last.idleness = Some(Idleness::Stalled);
         if let Some(stretch) = thread.past.back_mut() {
             for piece in &mut stretch.pieces[last.from..last.from + last.sleep] {
@@ -834,8 +884,9 @@ impl Graph {
         let ns: u64 = ran.map(|piece| piece.ns).sum();
         let how = self.paths.name(&span.what.to_string().into());
         let what = For::Memory { how };
-        let hop = self.paths.hop(actor, Doing::Waits { what, call: 0 });
-        let path = self.paths.leaf(actor, Doing::Waits { what, call: 0 });
+        let (call, place) = (0, 0);
+        let hop = self.paths.hop(actor, Doing::Waits { what, call, place });
+        let path = self.paths.leaf(actor, Doing::Waits { what, call, place });
         let piece = Piece { path, ns };
         let idleness = Some(Idleness::Stalled);
         let mut at = begin;
@@ -918,6 +969,7 @@ impl Thread {
             pid: None,
             parent: None,
             born: false,
+            began: begin,
             several: false,
             idled: 0,
             asks: None,

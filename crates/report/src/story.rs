@@ -66,7 +66,12 @@ pub(crate) fn say(findings: &Findings, screen: &mut Screen) {
         for waiting in own.iter().take(CAUSES) {
             let share = waiting.total_ns as f64 / *lost as f64;
             if share >= SMALL {
-                line(share, &waiting.text, 0, screen);
+                line(
+                    share,
+                    &at_place(&waiting.text, waiting.place.as_deref()),
+                    0,
+                    screen,
+                );
                 links(&waiting.links, &waiting.text, share, 1, screen);
             }
         }
@@ -93,6 +98,11 @@ pub(crate) fn say(findings: &Findings, screen: &mut Screen) {
     }
 }
 
+/// Returns what was done, and where in the program.
+fn at_place(text: &str, place: Option<&str>) -> String {
+    place.map_or_else(|| text.to_owned(), |place| format!("{text} ({place})"))
+}
+
 fn line(share: f64, text: &str, depth: usize, screen: &mut Screen) {
     let indent = 4 + 2 * depth;
     screen.say_by(
@@ -115,7 +125,12 @@ fn links(behind: &[Link], above: &str, whole: f64, depth: usize, screen: &mut Sc
         let share = link.share * whole;
         // What stands behind nothing else is its own end.
         if share >= SMALL && link.text != above {
-            line(share, &link.text, depth, screen);
+            line(
+                share,
+                &at_place(&link.text, link.place.as_deref()),
+                depth,
+                screen,
+            );
             links(&link.links, &link.text, whole, depth + 1, screen);
         }
     }
@@ -134,7 +149,7 @@ fn unclear(waiting: &[Waiting], screen: &mut Screen) {
             format!(
                 "  waiting, may be idle: {} {}: {} in {} waits{behind}",
                 waiting.task,
-                waiting.text,
+                at_place(&waiting.text, waiting.place.as_deref()),
                 Nanos(waiting.total_ns),
                 thousands(waiting.waits),
             ),

@@ -7,7 +7,7 @@ use stopgap_trace::Text;
 
 use super::history::Piece;
 use super::idle;
-use super::path::{ActorId, Break, Doing, For, Hop, HopId, IDLE, NOBODY, PathId, Paths};
+use super::path::{ActorId, Break, Doing, For, Hop, HopId, IDLE, NOBODY, Name, PathId, Paths};
 use super::window::{Pieces, Sums};
 use super::{Graph, Quick};
 
@@ -17,6 +17,8 @@ const MOST_WAITING: usize = 200;
 const MOST_BLAMED: usize = 100;
 /// Links below this share of their group are added up.
 const SMALL: f64 = 0.005;
+/// Places that are told apart in a group of waits.
+const MOST_PLACES: usize = 64;
 /// Work items and their workers that are told apart.
 const MOST_WORK: usize = 4_096;
 
@@ -115,6 +117,8 @@ pub(super) struct Tree {
     ns: u64,
     /// The thread; `Err` where there are several.
     tid: Option<Result<u32, ()>>,
+    /// Where in the program, with the time of each.
+    places: Vec<(Name, u64)>,
     pub(super) behind: HashMap<Label, Tree>,
 }
 
@@ -129,12 +133,32 @@ impl Tree {
         };
     }
 
+    /// The same, of a hop.
+    fn add_hop(&mut self, tid: Option<u32>, hop: Hop, ns: u64) {
+        self.add(tid, ns);
+        let Doing::Waits { place, .. } = hop.doing else {
+            return;
+        };
+        if let Some((_, of)) = self.places.iter_mut().find(|(known, _)| *known == place) {
+            *of += ns;
+        } else if self.places.len() < MOST_PLACES {
+            self.places.push((place, ns));
+        }
+    }
+
+    /// Returns the place of at least half of the time.
+    fn place(&self, paths: &Paths) -> Option<String> {
+        let (place, ns) = self.places.iter().max_by_key(|(_, ns)| *ns)?;
+        let place = paths.name_at(*place).filter(|_| *ns * 2 >= self.ns);
+        place.map(ToString::to_string)
+    }
+
     fn one(&self) -> Option<u32> {
         self.tid?.ok()
     }
 
     /// Returns the links of `whole` nanoseconds.
-    pub(super) fn links(self, whole: u64) -> Vec<Link> {
+    pub(super) fn links(self, whole: u64, paths: &Paths) -> Vec<Link> {
         let share = |ns: u64| ns as f64 / whole.max(1) as f64;
         let (mut links, mut small) = (Vec::new(), 0);
         for (label, tree) in self.behind {
@@ -148,9 +172,10 @@ impl Tree {
                 task: label.task.as_deref().map(str::to_owned),
                 tid: tree.one(),
                 call: label.call.as_deref().map(str::to_owned),
+                place: tree.place(paths),
                 ns: tree.ns,
                 share: share(tree.ns),
-                links: tree.links(whole),
+                links: tree.links(whole, paths),
             });
         }
         links.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.text.cmp(&b.text)));
@@ -161,6 +186,7 @@ impl Tree {
                 task: None,
                 tid: None,
                 call: None,
+                place: None,
                 ns: small,
                 share: share(small),
                 links: Vec::new(),
@@ -236,14 +262,14 @@ impl Graph {
                     continue;
                 }
                 let (tree, ..) = groups.entry((label.clone(), idleness)).or_default();
-                tree.add(tid, ns);
+                tree.add_hop(tid, hops[0], ns);
                 let mut at = tree;
                 // A wait for a CPU has one hop, which says behind whom.
                 let from = usize::from(hops.len() > 1);
                 for (index, hop) in hops.iter().enumerate().skip(from) {
                     let (label, tid) = self.label(*hop, &hops[..index]);
                     at = at.behind.entry(label).or_default();
-                    at.add(tid, ns);
+                    at.add_hop(tid, *hop, ns);
                 }
             }
         }
@@ -253,19 +279,21 @@ impl Graph {
                 tids.sort_unstable();
                 tids.dedup();
                 let total_ns = tree.ns;
+                let place = tree.place(&self.paths);
                 Waiting {
                     task: label.task.as_deref().unwrap_or_default().to_owned(),
                     threads: tids.len().max(1) as u64,
                     cause: label.cause.to_owned(),
                     text: label.text,
                     call: label.call.as_deref().map(str::to_owned),
+                    place,
                     idleness,
                     waits: group.waits,
                     total_ns,
                     longest_ns: group.longest,
                     longest_at_ns: group.at.saturating_sub(first),
                     longest_tid: group.tid,
-                    links: tree.links(total_ns),
+                    links: tree.links(total_ns, &self.paths),
                 }
             })
             .collect();
@@ -363,7 +391,7 @@ impl Graph {
         let mut actor = hop.actor;
         let mut named = None;
         let (cause, text) = match hop.doing {
-            Doing::Waits { what, call } => {
+            Doing::Waits { what, call, .. } => {
                 named = self.paths.name_at(call).cloned();
                 // A signal stops a thread wherever it is.
                 if what == For::Continue {
@@ -441,7 +469,9 @@ impl Graph {
             ),
             Doing::Cycle { sure: false } => (
                 "perhaps-cycle",
-                format!("{who} waited for another lock until a timeout: perhaps a deadlock"),
+                format!(
+                    "{who} waited for another lock meanwhile; a timeout ended it: perhaps a deadlock"
+                ),
             ),
             Doing::LeftOut => ("left-out", "a longer chain".to_owned()),
             Doing::Broken(why) => ("unknown", broken(why, &who)),
@@ -585,6 +615,8 @@ fn broken(why: Break, who: &str) -> String {
         Break::Unheard => format!("what {who} did is not recorded"),
         Break::Lost => format!("rows of {who} are missing"),
         Break::Before => "it began before the recording".to_owned(),
+        Break::LookedAt => "it looked now and then; who had it the trace does not tell".to_owned(),
+        Break::ProcessOver => "until its process ended".to_owned(),
         Break::Uncertain => "an interrupt, or the thread that it interrupted".to_owned(),
         Break::Coarse => "longer ago than is kept exactly".to_owned(),
         Break::NotKept => "more chains than are kept".to_owned(),

@@ -11,6 +11,14 @@ const MOST_REQUESTS: usize = 1_024;
 /// Requests that one wait looks at.
 const MOST_LOOKED_AT: usize = 256;
 const MOST_DEVICES: usize = 4_096;
+/// Kinds of requests of a device: operation and power of two of the size.
+const MOST_KINDS: usize = 64;
+/// Lengths of requests that were alone, of one kind.
+const MOST_ALONE: usize = 31;
+/// The least of fewer says nothing.
+const LEAST_ALONE: usize = 8;
+/// A request was alone where none of so many that ended after it had begun before its end.
+const LOOKED_AHEAD: usize = 4;
 
 #[derive(Debug, Clone, Copy)]
 struct Request {
@@ -21,12 +29,87 @@ struct Request {
     end: u64,
     tid: u32,
     actor: ActorId,
+    /// Index into [`Device::kinds`].
+    kind: Option<usize>,
+    /// Whether no other was under way meanwhile.
+    alone: bool,
+}
+
+/// How long requests of a kind take when no other is under way.
+#[derive(Debug)]
+struct KindOf {
+    operation: Option<Text>,
+    magnitude: u32,
+    /// The last ones, in the order of their ends.
+    alone: VecDeque<u64>,
+    least: Option<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Device {
     name: Name,
     done: VecDeque<Request>,
+    kinds: Vec<KindOf>,
+}
+
+impl Device {
+    fn kind(&mut self, span: &Span) -> Option<usize> {
+        let magnitude = span.length.map_or(0, |length| {
+            length.0.checked_ilog2().map_or(0, |log| log + 1)
+        });
+        let same = |kind: &KindOf| kind.magnitude == magnitude && kind.operation == span.operation;
+        let known = self.kinds.iter().position(same);
+        known.or_else(|| {
+            (self.kinds.len() < MOST_KINDS).then(|| {
+                self.kinds.push(KindOf {
+                    operation: span.operation.clone(),
+                    magnitude,
+                    alone: VecDeque::new(),
+                    least: None,
+                });
+                self.kinds.len() - 1
+            })
+        })
+    }
+
+    /// Takes the next request in the order of their ends.
+    fn add(&mut self, mut request: Request) {
+        for earlier in self.done.iter_mut().rev().take(LOOKED_AHEAD) {
+            if earlier.end > request.begin {
+                earlier.alone = false;
+                request.alone = false;
+            }
+        }
+        if self.done.len() >= MOST_REQUESTS {
+            self.done.pop_front();
+        }
+        self.done.push_back(request);
+        let settled = self.done.len().checked_sub(1 + LOOKED_AHEAD);
+        let settled = settled.map(|at| self.done[at]).filter(|one| one.alone);
+        if let Some(Request {
+            kind: Some(kind),
+            begin,
+            end,
+            ..
+        }) = settled
+        {
+            let kind = &mut self.kinds[kind];
+            if kind.alone.len() >= MOST_ALONE {
+                kind.alone.pop_front();
+            }
+            kind.alone.push_back(end - begin);
+            let least = kind.alone.iter().copied().min();
+            kind.least = least.filter(|_| kind.alone.len() >= LEAST_ALONE);
+        }
+    }
+
+    /// Returns when the device would have begun a request if no other had been there, at the latest.
+    fn own_from(&self, request: &Request) -> u64 {
+        let least = request.kind.and_then(|kind| self.kinds[kind].least);
+        least.map_or(request.end, |least| {
+            request.end.saturating_sub(least).max(request.begin)
+        })
+    }
 }
 
 #[derive(Debug, Default)]
@@ -60,27 +143,27 @@ impl Disks {
             None => {
                 self.devices.push(Device {
                     name: name(device),
-                    done: VecDeque::new(),
+                    ..Device::default()
                 });
                 self.of_name
                     .insert(Text::clone(device), self.devices.len() - 1);
                 self.devices.len() - 1
             }
         };
-        let done = &mut self.devices[at].done;
-        if done.len() >= MOST_REQUESTS {
-            done.pop_front();
-        }
+        let device = &mut self.devices[at];
         let begin = span.begin.0.min(end);
         let issued = span
             .issued
             .map_or(begin, |issued| issued.0.clamp(begin, end));
-        done.push_back(Request {
+        let kind = device.kind(span);
+        device.add(Request {
             begin,
             issued,
             end,
             tid,
             actor,
+            kind,
+            alone: true,
         });
     }
 
@@ -97,7 +180,9 @@ impl Disks {
     /// Appends, in the order of time, why the thread `tid` waited for a disk from `from` to `to`.
     ///
     /// At each moment that is the first in its queue of the requests under way: of the device on which the thread's own
-    /// request is, or where it has none, of all devices. What the device was given before, stands before.
+    /// request is, or where it has none, of all devices. What the device was given before, stands before. The thread's own request stands
+    /// first for as long before its end as such a request takes at least when it is alone, where that was seen: a disk serves several at a time, and
+    /// without the others it would have waited as long.
     pub(super) fn shares(&self, tid: u32, from: u64, to: u64, out: &mut Vec<Share>) {
         let overlap = |request: &&Request| request.begin < to && request.end > from;
         let of = |device: &Device| -> Vec<Request> {
@@ -109,20 +194,30 @@ impl Disks {
                 .collect()
         };
         let mut requests: Vec<(Name, Request)> = Vec::new();
+        let mut own_first: Vec<(Name, ActorId, u64, u64)> = Vec::new();
         let mut own = false;
         for device in &self.devices {
             let here = of(device);
             let here_own = here.iter().any(|request| request.tid == tid);
             if here_own && !own {
                 requests.clear();
+                own_first.clear();
                 own = true;
             }
             if here_own || !own {
-                requests.extend(here.into_iter().map(|request| (device.name, request)));
+                for request in here {
+                    // From here on a request of its own stands first.
+                    if request.tid == tid {
+                        let from = device.own_from(&request);
+                        own_first.push((device.name, request.actor, from, request.end));
+                    }
+                    requests.push((device.name, request));
+                }
             }
         }
         let mut moments: Vec<u64> = (requests.iter())
             .flat_map(|(_, request)| [request.begin, request.issued, request.end])
+            .chain(own_first.iter().map(|&(.., from, _)| from))
             .filter(|&at| at > from && at < to)
             .chain([to])
             .collect();
@@ -134,8 +229,14 @@ impl Disks {
         for until in moments {
             let under_way = |request: &Request| request.begin <= at && request.end >= until;
             let first = requests.iter().find(|(_, request)| under_way(request));
-            let (device, by) =
-                first.map_or((0, NOBODY), |(device, request)| (*device, request.actor));
+            let own = own_first
+                .iter()
+                .find(|(_, _, from, end)| *from <= at && *end >= until);
+            let (device, by) = match (own, first) {
+                (Some(&(device, actor, ..)), _) => (device, actor),
+                (None, Some((device, request))) => (*device, request.actor),
+                (None, None) => (0, NOBODY),
+            };
             match out.last_mut() {
                 Some(last) if last.device == device && last.by == by => last.ns += until - at,
                 _ => out.push(Share {
@@ -146,5 +247,38 @@ impl Disks {
             }
             at = until;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stopgap_events::units::{Bytes, Nanos};
+    use stopgap_trace::Activity;
+
+    use super::*;
+
+    /// A disk that serves two requests at a time: the thread's own takes 10 ms in any case.
+    #[test]
+    fn what_a_request_takes_by_itself_is_not_behind_others() {
+        let mut disks = Disks::default();
+        let mut request = |begin: u64, end: u64, tid: u32, bytes: u64| {
+            let span = Span {
+                device: Some("254:0".into()),
+                operation: Some("WS".into()),
+                length: Some(Bytes(bytes)),
+                ..Span::new(Activity::Block, Nanos(begin))
+            };
+            disks.done(&span, end, tid, tid, |_| 1);
+        };
+        for index in 0..20_u64 {
+            request(100 * index, 100 * index + 10 + index % 3, 7, 4096);
+        }
+        // A large one of another thread is under way while the thread's own waits and is served.
+        request(3_000, 3_028, 9, 1 << 20);
+        request(3_001, 3_030, 7, 4096);
+        let mut shares = Vec::new();
+        disks.shares(7, 3_001, 3_030, &mut shares);
+        let shares: Vec<_> = shares.iter().map(|share| (share.by, share.ns)).collect();
+        assert_eq!(shares, [(9, 19), (7, 10)]);
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct Piece {
 pub(super) const MOST_PIECES: usize = 24;
 /// Stretches of a thread. When there are as many, those of the older half are merged in pairs, so that the oldest
 /// reach back for ever longer.
-const MOST_STRETCHES: usize = 64;
+const MOST_STRETCHES: usize = 256;
 
 /// Pieces in the order of time.
 #[derive(Debug, Default)]

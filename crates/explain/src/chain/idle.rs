@@ -7,18 +7,20 @@
 //!    the third sleep of 20 ms or less since. A worker of the kernel without work: idle.
 //! 3. A child or a thread that it joins: as long as that one sleeps on purpose, idle; behind the network, it may be; else a loss.
 //! 4. An answer that it had asked for is a loss: it woke, by asking, the thread that woke it, or one that woke that one.
-//!    Or it asks that thread at times, and that one was busy all the while: a question to a busy thread is not seen.
+//!    Or it asks that thread at times, in at least a fifth of its waits for it, and that one was busy all the while: a question to a busy
+//!    thread is not seen. Or it reads from it in a blocking call: nor is a question seen that the other does not look at yet.
+//!    Or the end of its sleep shows that the other had not read yet what it was sent.
 //! 5. Room for what it writes, or a connection that it asks for: a loss.
 //! 6. Bytes, events, a signal or another thread's word that nobody was asked for: idle where a thread of this machine or a
-//!    timer ended the wait, or nothing did while the recording went on. It may be idle where the trace cannot tell: the other
+//!    timer ended the wait, or nothing did while the recording or the process went on. It may be idle where the trace cannot tell: the other
 //!    end is another machine, the wake-up was not seen, both threads were there before the recording and either may be
 //!    the one that asks, or the thread that gave its word had been busy all the while (a busy thread is asked without waking it).
 //!    It may be, too, where both wake each other, neither is idle in between, and the other was busy all the while: a first
 //!    question to a thread that does not sleep is not seen.
 //! 7. All else may be idle.
 //!
-//! Who asks: of two threads that wake each other, the one that is idle between what it is told and what it tells, at least three times as
-//! often as the other. Where neither is, the one that woke the other first. Where both existed before the recording that is not known; then a thread
+//! Which thread asks: where two wake each other, the one that is idle between being woken and waking the other, at least three times as
+//! often as the other. Where neither is, the one that made the other, or waited before the other existed; else the one that woke the other first. Where both existed before the recording that is not known; then a thread
 //! that waits for several descriptors is the server of one that does not.
 
 use std::collections::HashMap;
@@ -42,7 +44,7 @@ pub(super) enum Asked {
     No,
     /// It asks that thread at times, and this time no question was seen: one to a busy thread is not.
     Unseen,
-    /// No, unless its first question was not seen: each wakes the other, and neither is idle in between.
+    /// No, unless its first question was not seen: each wakes the other, and neither is idle in between; or it made that thread.
     Mutual,
     /// Both threads were there before the recording.
     Perhaps,
@@ -51,8 +53,10 @@ pub(super) enum Asked {
 
 #[derive(Debug, Clone, Copy)]
 struct Pair {
-    /// Who asked first, as far as wake-ups show; `None` where that is not known.
+    /// The thread that asked first, as far as wake-ups show; `None` where that is not known.
     first: Option<u32>,
+    /// Whether the one that asks made the other, or waited before it existed.
+    made: bool,
     /// How often each was idle after the other had woken it and before it woke the other: so is who asks, not who answers.
     idle: [u32; 2],
     /// When each was woken by the other last.
@@ -63,7 +67,7 @@ struct Pair {
     answers: [u32; 2],
 }
 
-/// Who asks whom, by their threads, the lower first.
+/// Pairs of threads, the lower first: which of them asks the other.
 #[derive(Debug, Default)]
 pub(super) struct Pairs(HashMap<(u32, u32), Pair, Quick>);
 
@@ -73,6 +77,10 @@ pub(super) struct One {
     pub(super) tid: u32,
     /// Whether it began in the recording.
     pub(super) born: bool,
+    /// The thread that made it.
+    pub(super) parent: Option<u32>,
+    /// When it was first seen.
+    pub(super) began: u64,
     /// Whether it waits for several descriptors.
     pub(super) several: bool,
     /// When its last wait ended that was not for an answer.
@@ -80,7 +88,7 @@ pub(super) struct One {
 }
 
 impl Pair {
-    /// Who asks.
+    /// Returns the thread that asks.
     fn asker(&self, (low, high): (u32, u32)) -> Option<u32> {
         // A server may sleep on purpose before it answers, and its client waits for questions of others: as often.
         let many = |one: u32, other: u32| one >= 2 + 3 * other.min(1 << 20);
@@ -93,17 +101,21 @@ impl Pair {
 }
 
 impl Pairs {
-    /// `waker` has woken `sleeper` at `at`, which waited for bytes, events, a signal or a word.
-    pub(super) fn wakes(&mut self, waker: One, sleeper: One, at: u64) -> Asked {
+    /// `waker` has woken `sleeper` at `at`, which waited for bytes, events, a signal or a word since `left`.
+    pub(super) fn wakes(&mut self, waker: One, sleeper: One, left: u64, at: u64) -> Asked {
         let key = (waker.tid.min(sleeper.tid), waker.tid.max(sleeper.tid));
         if self.0.len() >= MOST_PAIRS {
             self.0.clear();
         }
         let new = !self.0.contains_key(&key);
+        let made = waker.parent == Some(sleeper.tid) || (waker.born && left < waker.began);
         let pair = self.0.entry(key).or_insert_with(|| Pair {
+            made,
             idle: [0; 2],
             woken: [0; 2],
-            first: if waker.born || sleeper.born {
+            first: if made {
+                Some(sleeper.tid)
+            } else if waker.born || sleeper.born {
                 Some(waker.tid)
             } else {
                 match (waker.several, sleeper.several) {
@@ -134,6 +146,8 @@ impl Pairs {
                 pair.answers[0] = pair.answers[0].saturating_add(1);
                 Asked::Yes
             }
+            // It made the other, or waited before that one existed: perhaps for what it does.
+            Some(_) if new && pair.made => Asked::Mutual,
             Some(_) if new => Asked::Perhaps,
             Some(_) => {
                 pair.answers[1] = pair.answers[1].saturating_add(1);
@@ -174,7 +188,7 @@ impl Pairs {
     }
 }
 
-/// What is known of a sleep when it is judged.
+/// The facts of a sleep by which it is judged.
 pub(super) struct Asleep<'a> {
     /// Whether it looks now and then whether an answer is there that it has asked for.
     pub(super) polls: bool,
@@ -184,7 +198,7 @@ pub(super) struct Asleep<'a> {
     pub(super) asked: Asked,
     /// Whether it waits for several descriptors at once.
     pub(super) several: bool,
-    /// What was behind it.
+    /// The chains behind it.
     pub(super) behind: &'a [Piece],
 }
 
@@ -214,6 +228,10 @@ pub(super) fn judge(asleep: &Asleep<'_>, paths: &Paths) -> Option<Idleness> {
         },
         _ if asleep.asked == Asked::Perhaps => MayBeIdle,
         _ if asleep.asked == Asked::Unseen && is_busy(asleep.behind, paths) => Stalled,
+        // Whoever it asks may not look at the question: a server that another has locked. A blocking read waits for answers; a loop of
+        // events may wait for anything.
+        For::Data if asleep.asked == Asked::Unseen => Stalled,
+        For::Events if asleep.asked == Asked::Unseen && !asleep.several => MayBeIdle,
         _ if asleep.asked == Asked::Mutual && is_busy(asleep.behind, paths) => MayBeIdle,
         For::Signal => Idle,
         // The kernel says that nothing else can be meant: a terminal, inotify, a new connection.
@@ -223,7 +241,7 @@ pub(super) fn judge(asleep: &Asleep<'_>, paths: &Paths) -> Option<Idleness> {
                 For::Word { .. } if is_busy(asleep.behind, paths) => MayBeIdle,
                 _ => Idle,
             },
-            Ended::Timer | Ended::Timeout => Idle,
+            Ended::Timer | Ended::Timeout | Ended::ProcessOver => Idle,
             Ended::Nobody if not_over => Idle,
             Ended::Interrupt if asleep.what == For::Events => Idle,
             Ended::Network if asleep.what == For::Events && asleep.several => Idle,
@@ -246,7 +264,12 @@ pub(super) fn of_child(end: Doing) -> Idleness {
         Doing::Network
         | Doing::Interrupt
         | Doing::Broken(
-            Break::Unheard | Break::Uncertain | Break::NoWaking | Break::Before | Break::NotOver,
+            Break::Unheard
+            | Break::Uncertain
+            | Break::NoWaking
+            | Break::Before
+            | Break::ProcessOver
+            | Break::NotOver,
         ) => Idleness::MayBeIdle,
         _ => Idleness::Stalled,
     }

@@ -149,8 +149,11 @@ impl Asks {
         let several = waits_for_several(slept.call, slept.arguments[1]);
         let mut asked = Asked::No;
         if by == ByCall::Answer {
-            // Room to write wakes who waits to read, too, and says nothing.
+            // Room to write wakes who waits to read, too: only now the other reads what it was sent before that wait.
             let room = slept.waker_call.map(role) == Some(Role::Receives);
+            if room && !several {
+                asked = Asked::Yes;
+            }
             if let Some(waker) = slept.waker.filter(|_| !room) {
                 asked = self.asked(slept, waker, several);
             }
@@ -187,12 +190,15 @@ impl Asks {
             One {
                 tid,
                 born: thread.born,
+                // Not known here.
+                parent: None,
+                began: 0,
                 several: thread.several,
                 idled: thread.idled,
             }
         };
         let (by, sleeper) = (one(waker), one(slept.tid));
-        let asked = self.pairs.wakes(by, sleeper, slept.woken);
+        let asked = self.pairs.wakes(by, sleeper, slept.woken, slept.woken);
         let woken_by = |of: u32| self.threads.get(&of).and_then(|thread| thread.woken_by);
         let handed_on = asked != Asked::Yes && self.pairs.was_handed_on(slept.tid, waker, woken_by);
         if handed_on { Asked::Yes } else { asked }

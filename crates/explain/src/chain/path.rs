@@ -69,8 +69,8 @@ pub(super) enum For {
 /// What a thread did, or what something outside of all threads did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Doing {
-    /// It waited for `what` in `call`. The hop behind tells who or what ended that.
-    Waits { what: For, call: Name },
+    /// It waited for `what` in `call`, at `place` of its program. The hop behind tells who or what ended that.
+    Waits { what: For, call: Name, place: Name },
     /// It ran, in `function` where samples say so.
     Runs { function: Name },
     /// It could run, and `behind` had the CPU.
@@ -114,6 +114,10 @@ pub enum Break {
     Lost,
     /// The thread slept when the recording began.
     Before,
+    /// It looked now and then whether a lock was free: nobody wakes who does that.
+    LookedAt,
+    /// It slept until its process ended.
+    ProcessOver,
     /// An interrupt or the thread that it interrupted ended it; the trace does not say which.
     Uncertain,
     /// The chain came back to the waiting thread, because older times are known by their shares only.

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use stopgap_events::wait::{Call, Context, State, Wait, Waker, Within};
 use stopgap_trace::{Activity, Span, Text};
 
-use super::path::{For, Paths};
+use super::path::{For, Name, Paths, Quick};
+use super::user::{self, Says};
 use crate::call::{Role, role, waits_for_several};
 use crate::stack;
 use crate::why::Why;
@@ -33,6 +34,8 @@ pub(super) enum Ended {
     Interrupt,
     /// An interrupt or this thread.
     Uncertain,
+    /// Its process ended.
+    ProcessOver,
     Nobody,
 }
 
@@ -61,6 +64,9 @@ pub(super) fn family_of(name: &str, arguments: [Option<u64>; 3]) -> Family {
     match name {
         // What is gone on with after a stop has a time, too.
         "nanosleep" | "clock_nanosleep" | "restart_syscall" => Family::Time,
+        // Of no descriptor: a sleep.
+        "poll" | "ppoll" if arguments[1] == Some(0) => Family::Time,
+        "select" | "pselect6" if arguments[0] == Some(0) => Family::Time,
         "futex" | "futex_wait" | "futex_waitv" => Family::Futex,
         "poll" | "ppoll" | "select" | "pselect6" | "epoll_wait" | "epoll_pwait"
         | "epoll_pwait2" | "io_getevents" | "io_pgetevents" | "io_uring_enter" => Family::Events,
@@ -128,11 +134,6 @@ pub(super) fn receives(call: &Call) -> bool {
 /// Whether a thread that waits in such a call asks for a connection.
 pub(super) fn connects(call: &Call) -> bool {
     call.name.as_deref() == Some("connect")
-}
-
-/// Whether a thread is over after such a call.
-pub(super) fn ends_thread(call: &Call) -> bool {
-    matches!(call.name.as_deref(), Some("exit" | "exit_group"))
 }
 
 /// Whether such a call waits for several descriptors.
@@ -204,12 +205,25 @@ fn by_function(stack: &str) -> Option<By> {
         .find_map(of)
 }
 
+/// Whether an interrupt ended the sleep, as a timer does.
+fn by_timer(wait: &Wait) -> bool {
+    let context = wait.waker.as_ref().map(|waker| waker.context);
+    context == Some(Some(Context::Interrupt))
+}
+
+/// Whether the call is one to sleep for some time.
+fn sleeps_on_purpose(wait: &Wait) -> bool {
+    (wait.call.as_ref()).is_some_and(|call| family(call) == Family::Time)
+}
+
 /// What a stack says: the cause that a function of its own has, and what is waited for.
 type Told = (Option<Why>, Option<By>);
 
 #[derive(Debug, Default)]
 pub(super) struct Sleeps {
     stacks: HashMap<Text, Told>,
+    /// By where a stack lies in memory, with the stack, so that it stays there.
+    programs: HashMap<u64, (Text, Name, Option<Says>), Quick>,
     /// Whether the source tells softirqs and hard interrupts apart.
     softirqs: bool,
 }
@@ -228,6 +242,31 @@ impl Sleeps {
             self.stacks.insert(Text::clone(frames), told.clone());
         }
         told
+    }
+
+    /// Returns where in its program a thread waits, and what its functions say.
+    fn program(&mut self, wait: &Wait, paths: &mut Paths) -> (Name, Option<Says>) {
+        let Some(stack) = &wait.user_stack else {
+            return (0, None);
+        };
+        let key = stack.frames.as_ptr() as u64;
+        if let Some((_, place, says)) = self.programs.get(&key) {
+            return (*place, *says);
+        }
+        let place = user::place(&stack.frames);
+        let place = place.map_or(0, |place| paths.name(&place.into()));
+        let says = user::says(&stack.frames);
+        if self.programs.len() >= MOST_STACKS {
+            self.programs.clear();
+        }
+        let kept = Text::clone(&stack.frames);
+        self.programs.insert(key, (kept, place, says));
+        (place, says)
+    }
+
+    /// Returns the place in its program where a thread waits; 0 where no function has a name.
+    pub(super) fn place(&mut self, wait: &Wait, paths: &mut Paths) -> Name {
+        self.program(wait, paths).0
     }
 
     /// Returns what the thread waited for.
@@ -253,6 +292,22 @@ impl Sleeps {
                 };
             }
             _ => {}
+        }
+        let address = |call: &Call| match family(call) {
+            Family::Futex => call.arguments[0].unwrap_or(0),
+            _ => 0,
+        };
+        let address = wait.call.as_ref().map_or(0, address);
+        match self.program(wait, paths).1 {
+            Some(Says::Lock(kind)) => return lock(kind, address, paths),
+            Some(Says::LooksAt(kind)) if by == Some(By::Time) || sleeps_on_purpose(wait) => {
+                return lock(kind, 0, paths);
+            }
+            Some(Says::Sleeps) if by_timer(wait) => return For::Time,
+            _ => {}
+        }
+        if sleeps_on_purpose(wait) {
+            return For::Time;
         }
         match by {
             Some(By::Time) => return For::Time,

@@ -447,7 +447,15 @@ fn a_deadlock_is_a_cycle() {
         let expected = match sure {
             true => "waited for the lock at 0x10 > deadlock: t1 waited for it, until a timeout",
             false => {
-                "waited for the lock at 0x10 > t1 waited for another lock until a timeout: perhaps a deadlock"
+                "waited for the lock at 0x10 > t1 waited for another lock meanwhile; a timeout ended it: perhaps a deadlock"
+            }
+        };
+        assert_eq!((&*text, share > 0.99), (expected, true), "{share}");
+        let (text, share) = first_of(&record, "t1", "lock");
+        let expected = match sure {
+            true => "waited for the lock at 0x20 > until its timeout; t2 got it last",
+            false => {
+                "waited for the lock at 0x20 > t2 waited for another lock meanwhile; a timeout ended it: perhaps a deadlock"
             }
         };
         assert_eq!((&*text, share > 0.99), (expected, true), "{share}");
@@ -584,14 +592,15 @@ fn each_rule_of_idleness_has_a_twin() {
     const WORD: [u64; 3] = [0x10, 128, 0];
     let wait = |call, times, by| wait_row(1, times, call, woken_by(by, Some("write")));
     // 2 slept on purpose, or ran, until it woke 1.
-    let sleeper = || {
+    let sleeper_from = |begin| {
         wait_row(
             2,
-            [2, 190, 191],
+            [begin, 190, 191],
             ("clock_nanosleep", NONE),
             woken_by(0, None),
         )
     };
+    let sleeper = || sleeper_from(2);
     let asked = || wait_row(2, [1, 3, 4], ("read", NONE), woken_by(1, Some("write")));
     let stack = |row: Event, frames: &str| {
         with(row, |wait| {
@@ -600,6 +609,34 @@ fn each_rule_of_idleness_has_a_twin() {
                 of_a_like_wait: false,
             });
         })
+    };
+    let program = |row: Event, frames: &str| {
+        with(row, |wait| {
+            wait.user_stack = Some(stopgap_events::wait::Stack {
+                frames: frames.into(),
+                of_a_like_wait: false,
+            });
+        })
+    };
+    // 1 asked 2 before, and now asks it while it waits for 3.
+    let not_looked_at = |call| {
+        vec![
+            asked(),
+            wait(("read", NONE), [5, 7, 8], 2),
+            wait_row(
+                3,
+                [8, 189, 190],
+                ("clock_nanosleep", NONE),
+                woken_by(0, None),
+            ),
+            wait_row(
+                2,
+                [9, 190, 191],
+                ("epoll_wait", NONE),
+                woken_by(3, Some("write")),
+            ),
+            wait(call, [10, 200, 200], 2),
+        ]
     };
     let softirq = |row: Event| {
         with(row, |wait| {
@@ -758,6 +795,53 @@ fn each_rule_of_idleness_has_a_twin() {
             vec![(Idle, 195)],
         ),
         (
+            "4 a server that another keeps from looking at the question",
+            true,
+            not_looked_at(("read", NONE)),
+            vec![(Stalled, 192)],
+        ),
+        (
+            "4 its twin, in a loop of events",
+            true,
+            not_looked_at(("poll", ONE)),
+            vec![(Stalled, 2), (MayBeIdle, 190)],
+        ),
+        (
+            "4 the other reads only now what it was sent",
+            true,
+            vec![
+                sleeper(),
+                wait_row(1, long, ("recvfrom", NONE), woken_by(2, Some("recvmsg"))),
+            ],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "4 its twin, in a loop of events",
+            true,
+            vec![
+                sleeper(),
+                wait_row(1, long, ("poll", SEVERAL), woken_by(2, Some("recvmsg"))),
+            ],
+            vec![(Idle, 195)],
+        ),
+        (
+            "4 a worker that told who made it that it is there",
+            true,
+            vec![
+                with(
+                    wait_row(1, [1, 2, 2], ("clone", NONE), woken_by(2, Some("clone"))),
+                    |wait| {
+                        wait.within = Some(Within::New);
+                        wait.state = Some(State::Runnable);
+                    },
+                ),
+                wait_row(2, [2, 4, 5], ("futex", WORD), woken_by(1, Some("futex"))),
+                sleeper_from(6),
+                wait(("futex", WORD), [7, 200, 200], 2),
+            ],
+            vec![(Idle, 193)],
+        ),
+        (
             "4 who asks is not known",
             false,
             vec![asked(), wait(("read", NONE), long, 2)],
@@ -808,6 +892,51 @@ fn each_rule_of_idleness_has_a_twin() {
             "7 the network, several",
             true,
             vec![softirq(wait(("poll", SEVERAL), long, 2))],
+            vec![(Idle, 195)],
+        ),
+        (
+            "6 until its process ended",
+            true,
+            vec![
+                sleeper(),
+                wait_row(1, long, ("futex", WORD), woken_by(2, Some("exit_group"))),
+            ],
+            vec![(Idle, 195)],
+        ),
+        (
+            "1 a lock that no call names: a safepoint of a JVM",
+            true,
+            vec![
+                sleeper(),
+                program(
+                    wait(("futex", WORD), long, 2),
+                    "run(int);SafepointSynchronize::block(JavaThread*);syscall",
+                ),
+            ],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "1 a lock at which it looks between naps",
+            true,
+            vec![program(
+                wait(("clock_nanosleep", NONE), long, 0),
+                "main;sqlite3_step;usleep",
+            )],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "2 poll of no descriptor",
+            true,
+            vec![wait(("poll", NONE), long, 0)],
+            vec![(Idle, 195)],
+        ),
+        (
+            "2 its twin",
+            true,
+            vec![program(
+                wait(("clock_nanosleep", NONE), long, 0),
+                "main;pace;usleep",
+            )],
             vec![(Idle, 195)],
         ),
         (

@@ -64,7 +64,7 @@ impl Graph {
             let (label, tid) = self.end(&hops);
             tree.behind.entry(label).or_default().add(tid, ns);
         }
-        tree.links(sums.0.values().sum())
+        tree.links(sums.0.values().sum(), &self.paths)
     }
 
     /// Returns the chain that has the most time.

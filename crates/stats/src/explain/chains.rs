@@ -45,6 +45,8 @@ pub struct Waiting {
     pub text: String,
     /// The system call in which they waited.
     pub call: Option<String>,
+    /// Where in their program at least half of the time went by, as [`Link::place`].
+    pub place: Option<String>,
     /// Whether they lost time by it.
     pub idleness: Idleness,
     /// How many waits.
@@ -79,6 +81,8 @@ pub struct Link {
     pub tid: Option<u32>,
     /// The system call in which it waited.
     pub call: Option<String>,
+    /// Where in its program at least half of the time went by: the innermost functions that have a name, outermost first.
+    pub place: Option<String>,
     /// Time.
     pub ns: u64,
     /// Share of all of these waits, 0 to 1.

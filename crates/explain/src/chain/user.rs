@@ -1,0 +1,196 @@
+//! What the program's own functions on the stack of a sleeping thread tell: where in it the thread waits, and locks that no call names.
+
+use crate::stack::frames;
+
+/// Functions of a place that are named.
+const MOST_NAMED: usize = 3;
+/// Characters of one.
+const LONGEST: usize = 48;
+
+/// Functions in which a thread does nothing but wait for a lock, by the lock. A condition variable, an eventfd or `epoll_wait` below them
+/// looks like a wait for work.
+const LOCKS: [(&str, &str); 4] = [
+    // src/hotspot/share/runtime/safepoint.cpp
+    ("safepoint of the JVM", "SafepointSynchronize::block"),
+    // Python/ceval_gil.c
+    ("global lock of Python", "take_gil"),
+    // src/backend/storage/lmgr: proc.c, lwlock.c
+    (
+        "lock of PostgreSQL",
+        "ProcSleep LWLockAcquire LWLockAcquireOrWait",
+    ),
+    // glibc's nptl; Rust's library/std/src/sys/sync; crate parking_lot; abseil.
+    (
+        "lock",
+        "pthread_mutex_lock pthread_mutex_timedlock pthread_mutex_clocklock pthread_rwlock_rdlock pthread_rwlock_wrlock \
+         pthread_rwlock_timedrdlock pthread_rwlock_timedwrlock Mutex::lock_contended RwLock::read_contended \
+         RwLock::write_contended RawMutex::lock_slow RawRwLock::lock_shared_slow RawRwLock::lock_exclusive_slow \
+         absl::Mutex::LockSlow",
+    ),
+];
+
+/// Functions in which a sleep on purpose is one between two looks whether a lock is free, by the lock.
+const LOOKED_AT: [(&str, &str); 1] = [
+    // src/main.c: sqliteDefaultBusyCallback(), whose name a library without symbols does not have.
+    (
+        "lock of SQLite",
+        "sqliteDefaultBusyCallback sqlite3_step sqlite3_exec sqlite3_prepare_v2 sqlite3_prepare_v3 sqlite3_wal_checkpoint_v2 \
+         sqlite3_backup_step sqlite3_close sqlite3_close_v2",
+    ),
+];
+
+/// Functions in which a wait with a timeout is a sleep on purpose.
+const SLEEPS: &str = "pg_sleep";
+
+/// What the functions say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Says {
+    /// It waits for this lock.
+    Lock(&'static str),
+    /// Where it sleeps on purpose, it looks now and then whether this lock is free.
+    LooksAt(&'static str),
+    /// It sleeps on purpose, where a timer ends that.
+    Sleeps,
+}
+
+/// Returns what the innermost function that tells says.
+pub(super) fn says(stack: &str) -> Option<Says> {
+    frames(stack).rev().filter_map(function).find_map(|name| {
+        let of = |table: &[(&'static str, &str)]| {
+            let row =
+                |(_, functions): &&(&str, &str)| functions.split(' ').any(|one| is(name, one));
+            table.iter().find(row).map(|(lock, _)| *lock)
+        };
+        (of(&LOCKS).map(Says::Lock))
+            .or_else(|| of(&LOOKED_AT).map(Says::LooksAt))
+            .or_else(|| {
+                SLEEPS
+                    .split(' ')
+                    .any(|one| is(name, one))
+                    .then_some(Says::Sleeps)
+            })
+    })
+}
+
+/// Returns where in the program a thread waits: the innermost functions that have a name, outermost first. Those of the C library and of
+/// a language's run time that only carry out the wait are left out.
+pub(super) fn place(stack: &str) -> Option<String> {
+    let named = frames(stack).rev().filter_map(function);
+    let mut named: Vec<&str> = named
+        .skip_while(|name| carries_out(name))
+        .take_while(|name| !begins_thread(name))
+        .take(MOST_NAMED)
+        .collect();
+    named.dedup();
+    named.reverse();
+    let short = |name: &&str| name.chars().take(LONGEST).collect::<String>();
+    let place: Vec<String> = named.iter().map(short).collect();
+    (!place.is_empty()).then(|| place.join(" > "))
+}
+
+/// Returns the function of a frame without its arguments; `None` where it is an address or one of the kernel.
+fn function(frame: &str) -> Option<&str> {
+    let unknown = frame.starts_with("0x") || frame.contains("+0x") || frame.starts_with('[');
+    if unknown || frame.ends_with("_[k]") {
+        return None;
+    }
+    // C++ has arguments behind the name, C a compiler's suffix.
+    let name = match frame.find('(') {
+        Some(at) if at > 0 => &frame[..at],
+        _ => frame,
+    };
+    let name = [".part.", ".constprop.", ".isra.", ".cold"]
+        .iter()
+        .fold(name, |name, suffix| {
+            name.split(suffix).next().unwrap_or(name)
+        });
+    (!name.is_empty()).then_some(name)
+}
+
+/// Whether a function is `wanted`, in whatever namespace, and whatever its library's prefix of internal names.
+fn is(name: &str, wanted: &str) -> bool {
+    let bare = name.trim_start_matches('_');
+    bare == wanted || (bare.strip_suffix(wanted)).is_some_and(|before| before.ends_with("::"))
+}
+
+/// Whether a function only carries out a wait for the one that called it.
+fn carries_out(name: &str) -> bool {
+    const BEGINS: [&str; 10] = [
+        "_", "pthread_", "sem_", "mtx_", "cnd_", "std::", "core::", "alloc::", "<std::", "futex",
+    ];
+    const CALLS: &str = "accept accept4 clock_nanosleep close connect epoll_pwait epoll_wait fcntl fdatasync flock fsync fwrite fread \
+        getdents64 ioctl lockf msgrcv msync mq_receive mq_timedreceive nanosleep open open64 openat openat64 poll ppoll pread pread64 preadv \
+        pselect pwrite pwrite64 pwritev read readv recv recvfrom recvmmsg recvmsg select semop semtimedop send sendfile sendmsg sendto sigtimedwait sigwait \
+        sigwaitinfo sleep splice sync syncfs syscall unlink usleep wait wait3 wait4 waitid waitpid write writev exit abort fflush fclose";
+    BEGINS.iter().any(|begin| name.starts_with(begin))
+        || CALLS.split_ascii_whitespace().any(|one| one == name)
+}
+
+/// Whether a function is the first of a thread, which tells nothing.
+fn begins_thread(name: &str) -> bool {
+    const FIRST: &str = "main _start start_thread thread_native_entry clone clone3";
+    name.starts_with("__libc_start") || FIRST.split(' ').any(|one| one == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_the_programs_own_functions() {
+        for (stack, expected) in [
+            (
+                "_start;__libc_start_main;postgres+0x2f7bbe;pg_sleep;WaitLatch;WaitEventSetWait;epoll_wait",
+                Some("pg_sleep > WaitLatch > WaitEventSetWait"),
+            ),
+            (
+                "libc.so.6+0x891f4;bioProcessBackgroundJobs;pthread_cond_wait;libc.so.6+0x85f16",
+                Some("bioProcessBackgroundJobs"),
+            ),
+            ("_start;main;select", None),
+            ("main;serve;__libc_read;do_syscall_64_[k]", Some("serve")),
+            ("0x7f93c4938cc9;0x7f93c49416e6", None),
+            (
+                "std::thread::start;app::pool::Worker::run(int);std::sync::mpsc::recv;syscall",
+                Some("std::thread::start > app::pool::Worker::run"),
+            ),
+            ("", None),
+        ] {
+            assert_eq!(place(stack).as_deref(), expected, "{stack}");
+        }
+    }
+
+    #[test]
+    fn locks_are_told_by_who_takes_them() {
+        for (stack, expected) in [
+            (
+                "JavaThread::sleep(long);SafepointSynchronize::block(JavaThread*);LinuxWaitBarrier::wait(int);syscall",
+                Some(Says::Lock("safepoint of the JVM")),
+            ),
+            (
+                "sqlite3_step;libsqlite3.so.0+0x1b0c7;usleep;clock_nanosleep",
+                Some(Says::LooksAt("lock of SQLite")),
+            ),
+            (
+                "ProcSleep;WaitLatch;WaitEventSetWait;epoll_wait",
+                Some(Says::Lock("lock of PostgreSQL")),
+            ),
+            (
+                "pool_get;___pthread_mutex_lock;__lll_lock_wait",
+                Some(Says::Lock("lock")),
+            ),
+            (
+                "app::main;std::sys::sync::rwlock::futex::RwLock::read_contended;syscall",
+                Some(Says::Lock("lock")),
+            ),
+            ("my_pthread_mutex_lock_test;pthread_cond_wait", None),
+            (
+                "pg_sleep;WaitLatch;WaitEventSetWait;epoll_wait",
+                Some(Says::Sleeps),
+            ),
+            ("serve;WaitLatch;WaitEventSetWait;epoll_wait", None),
+        ] {
+            assert_eq!(says(stack), expected, "{stack}");
+        }
+    }
+}
