@@ -7,7 +7,7 @@ mod conditions;
 mod converter;
 pub(crate) mod spools;
 mod summary;
-mod targets;
+pub(crate) mod targets;
 mod way;
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ use crate::{input_file, output, places};
 use conditions::Before;
 use converter::{Converter, Written};
 use spools::SPOOL;
-use targets::Others;
+use targets::{Asked, Others};
 use way::Way;
 
 /// A suspend takes longer.
@@ -110,7 +110,12 @@ fn status_of_command(done: Option<&Done>) -> Option<u8> {
 
 fn record(args: &args::Record) -> Result<ExitCode, Failure> {
     signals::install();
-    let others = Others::open(args)?;
+    let others = Others::open(&Asked {
+        pids: &args.pid,
+        names: &args.comm,
+        groups: &args.cgroup,
+        all: args.all,
+    })?;
     if args.recover.is_none() && others.is_none() && args.command.is_empty() {
         return Err(Failure::error(
             "nothing to record: give a command after --, processes with -p, --comm or --cgroup, or -a for all",

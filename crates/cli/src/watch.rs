@@ -38,7 +38,8 @@ use stopgap_tracer::description::Subject;
 use stopgap_tracer::waits::syscall_names;
 
 use crate::failure::{DONE, ERROR, Failure};
-use crate::record::{remove, subject_of};
+use crate::record::remove;
+use crate::record::targets::{Asked, Others};
 use crate::session::tell;
 use crate::{args, output, places};
 use aside::Aside;
@@ -132,9 +133,15 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
     }
     heap::keep_small();
     signals::take_requests();
-    let watched = args.pid.map(Watched::open).transpose()?;
-    let subject = match (args.pid, args.comm.is_empty()) {
-        (Some(pid), _) => subject_of(pid),
+    let mut others = Others::open(&Asked {
+        pids: &args.pid,
+        // Names are those of records.
+        names: &[],
+        groups: &args.cgroup,
+        all: false,
+    })?;
+    let subject = match (&others, args.comm.is_empty()) {
+        (Some(others), _) => others.subject(),
         (None, true) => "the whole system".into(),
         (None, false) => args.comm.join(", ").into(),
     };
@@ -154,7 +161,8 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
     };
     let limits = args.limits();
     let whose = Whose {
-        pid: args.pid,
+        pids: args.pid.clone(),
+        found: !args.cgroup.is_empty(),
         comms: args.comm.clone(),
         marks: args.mark.clone(),
         not: std::process::id(),
@@ -166,7 +174,11 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
         stream.record(record);
     })?;
     stream.begun();
-    let triggers = Triggers::new(&args.pressures(), args.pid);
+    if let Some(others) = &mut others {
+        stream.follows(&others.fresh());
+    }
+    let groups = others.as_ref().map_or(&[][..], Others::groups);
+    let triggers = Triggers::new(&args.pressures(), &args.pid, groups);
     let mut fires = triggers.describe();
     fires.extend(
         limits
@@ -216,7 +228,7 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
         lost: 0,
     };
     let began = Linux.now();
-    let why = watch.follow(watched.as_ref(), began)?;
+    let why = watch.follow(others.as_mut(), began)?;
     watch.end(why, Linux.now().saturating_sub(began))
 }
 
@@ -374,17 +386,25 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     /// Watches until the end; why it ended.
-    fn follow(&mut self, watched: Option<&Watched>, began: Nanos) -> Result<&'static str, Failure> {
+    fn follow(
+        &mut self,
+        mut others: Option<&mut Others>,
+        began: Nanos,
+    ) -> Result<&'static str, Failure> {
         let deadline = self.args.duration.map(|duration| began + duration);
         let mut over = None;
         loop {
             let step = self.black_box.step();
+            let watched = others.as_ref().and_then(|others| others.watched());
             let end = watched.filter(|_| over.is_none()).map(Watched::end);
             let deadline = deadline.filter(|_| over.is_none());
             let left = deadline.map_or(step, |end| end.saturating_sub(Linux.now()));
             let longest = Nanos(step.0.min(left.0).max(1));
             let mut fired = self.triggers.wait(end, longest);
             self.drain(&mut fired)?;
+            if let Some(others) = &mut others {
+                self.stream.follows(&others.fresh());
+            }
             if over.is_none() {
                 fired.into_iter().for_each(|trigger| self.fired(trigger));
             }
@@ -393,7 +413,12 @@ impl Watch<'_> {
             let now = Linux.now();
             if over.is_none() {
                 over = match () {
-                    () if watched.is_some_and(Watched::has_ended) => Some("the process ended"),
+                    () if others.as_ref().is_some_and(|others| others.have_ended()) => {
+                        Some(match self.args.pid.len() + self.args.cgroup.len() {
+                            1 => "the process ended",
+                            _ => "the processes ended",
+                        })
+                    }
                     () if signals::interrupted() => Some("interrupted"),
                     () if deadline.is_some_and(|end| now >= end) => Some("its time was over"),
                     () => None,

@@ -15,10 +15,14 @@ use super::values::{pid, process_name, size, time};
                   or CAP_BPF and CAP_PERFMON. Start with: stopgap watch"
 )]
 pub(crate) struct Watch {
-    /// Stalls of this process, all its threads and what they start fire, until it ends [default: those
-    /// of any process]. The trace has all threads of the machine in any case.
-    #[arg(short, long, value_name = "PID", value_parser = pid)]
-    pub(crate) pid: Option<u32>,
+    /// Stalls of this process, all its threads and what they start fire, until it ends; several as 17,42 or by repeating it
+    /// [default: those of any process]. The trace has all threads of the machine in any case.
+    #[arg(short, long, value_name = "PID", value_parser = pid, value_delimiter = ',')]
+    pub(crate) pid: Vec<u32>,
+    /// Stalls of the processes in this control group (a folder below /sys/fs/cgroup) and below it fire, and of what they
+    /// start, those that come later too; repeatable.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cgroup: Vec<PathBuf>,
     /// Stalls of threads and processes of this name fire (at most 15 bytes, as ps -o comm prints it); repeat
     /// it for more names.
     #[arg(long, value_name = "NAME", value_parser = process_name)]

@@ -11,7 +11,6 @@ use stopgap_kernel::{Linux, cgroup, process};
 use stopgap_tracer::description::Subject;
 
 use super::subject_of;
-use crate::args;
 use crate::failure::Failure;
 
 /// From one look for new processes to the next, at least.
@@ -19,8 +18,17 @@ const LOOK: Nanos = Nanos::millis(100);
 /// A look at all processes of the machine may take one part in so many of the time.
 const PART_OF_TIME: u64 = 100;
 
+/// Processes that flags name.
+pub(crate) struct Asked<'a> {
+    pub(crate) pids: &'a [u32],
+    pub(crate) names: &'a [String],
+    pub(crate) groups: &'a [PathBuf],
+    /// All of the machine.
+    pub(crate) all: bool,
+}
+
 /// Processes that others have started.
-pub(super) struct Others {
+pub(crate) struct Others {
     given: Vec<Watched>,
     names: Vec<String>,
     groups: Vec<PathBuf>,
@@ -32,12 +40,12 @@ pub(super) struct Others {
 }
 
 impl Others {
-    /// Finds what `args` name; `None` where they name nothing. Changes nothing.
-    pub(super) fn open(args: &args::Record) -> Result<Option<Others>, Failure> {
-        let (mut pids, mut groups) = (args.pid.clone(), Vec::new());
+    /// Finds what `asked` names; `None` where it names nothing. Changes nothing.
+    pub(crate) fn open(asked: &Asked<'_>) -> Result<Option<Others>, Failure> {
+        let (mut pids, mut groups) = (asked.pids.to_vec(), Vec::new());
         pids.sort_unstable();
         pids.dedup();
-        for group in &args.cgroup {
+        for group in asked.groups {
             groups.push(open_group(group)?);
         }
         let given: Result<Vec<Watched>, _> = pids.into_iter().map(Watched::open).collect();
@@ -48,9 +56,9 @@ impl Others {
         }
         let others = Others {
             given,
-            names: args.comm.clone(),
+            names: asked.names.to_vec(),
             groups,
-            all: args.all,
+            all: asked.all,
             found: BTreeSet::new(),
             next: Nanos(0),
         };
@@ -59,22 +67,27 @@ impl Others {
     }
 
     /// Whether all threads of the machine are wanted.
-    pub(super) fn is_all(&self) -> bool {
+    pub(crate) fn is_all(&self) -> bool {
         self.all
     }
 
     /// Processes that were given by number.
-    pub(super) fn given(&self) -> Vec<u32> {
+    pub(crate) fn given(&self) -> Vec<u32> {
         self.given.iter().map(Watched::pid).collect()
     }
 
+    /// The control groups, by their absolute paths.
+    pub(crate) fn groups(&self) -> &[PathBuf] {
+        &self.groups
+    }
+
     /// A process to wait for: the first one given that has not ended.
-    pub(super) fn watched(&self) -> Option<&Watched> {
+    pub(crate) fn watched(&self) -> Option<&Watched> {
         self.given.iter().find(|watched| !watched.has_ended())
     }
 
     /// Whether nothing of what was asked for can come any more.
-    pub(super) fn have_ended(&self) -> bool {
+    pub(crate) fn have_ended(&self) -> bool {
         !self.all
             && self.names.is_empty()
             && self.groups.iter().all(|group| !group.exists())
@@ -87,7 +100,7 @@ impl Others {
     }
 
     /// Returns the processes that were found by name or group since the last time. Where it is too early to look, none.
-    pub(super) fn fresh(&mut self) -> Vec<u32> {
+    pub(crate) fn fresh(&mut self) -> Vec<u32> {
         let now = Linux.now();
         if !self.comes_later() || now < self.next {
             return Vec::new();
@@ -108,7 +121,7 @@ impl Others {
     }
 
     /// Describes whom the trace records.
-    pub(super) fn subject(&self) -> Subject {
+    pub(crate) fn subject(&self) -> Subject {
         if let ([one], false) = (&self.given[..], self.comes_later()) {
             return subject_of(one.pid());
         }
@@ -129,7 +142,7 @@ impl Others {
     }
 
     /// Names and groups of which there is no process.
-    pub(super) fn absent(&self) -> Vec<String> {
+    pub(crate) fn absent(&self) -> Vec<String> {
         let mut absent = Vec::new();
         for name in &self.names {
             if process::named(&Linux, name.as_bytes()).is_ok_and(|found| found.is_empty()) {

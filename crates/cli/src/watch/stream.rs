@@ -84,8 +84,10 @@ fn is_loss(asks: &mut Asks, calls: &[Option<Call>], call: &Call, wait: &Wait) ->
 /// What fires for whom.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Whose {
-    /// This process and what it starts.
-    pub(super) pid: Option<u32>,
+    /// These processes and what they start.
+    pub(super) pids: Vec<u32>,
+    /// And those that [`Stream::follows`] is told of, as they are found.
+    pub(super) found: bool,
     /// Threads and processes of these names.
     pub(super) comms: Vec<String>,
     /// Their marks of these names.
@@ -161,7 +163,7 @@ pub(super) struct Stream {
     stopped: Option<u64>,
     quota: Option<u64>,
     whose: Whose,
-    /// The processes of `whose.pid`.
+    /// The processes of `whose.pids`, and those that were found.
     followed: HashSet<u32>,
     threads: HashMap<u32, Thread>,
     asks: Asks,
@@ -196,7 +198,7 @@ impl Stream {
             blocked: of(&What::Blocked),
             stopped: of(&What::Stopped),
             quota: of(&What::CpuQuota),
-            followed: whose.pid.into_iter().collect(),
+            followed: whose.pids.iter().copied().collect(),
             whose,
             threads: HashMap::new(),
             asks: Asks::default(),
@@ -313,10 +315,18 @@ impl Stream {
         }
         self.threads.retain(|tid, _| alive.contains(tid));
         let processes: HashSet<u32> = self.threads.values().map(|thread| thread.pid).collect();
-        let asked = self.whose.pid;
+        let asked = &self.whose.pids;
         self.followed
-            .retain(|pid| processes.contains(pid) || asked == Some(*pid));
+            .retain(|pid| processes.contains(pid) || asked.contains(pid));
         fired
+    }
+
+    /// Takes processes that were found, whose stalls are asked for, too.
+    pub(super) fn follows(&mut self, pids: &[u32]) {
+        if !pids.is_empty() {
+            self.followed.extend(pids);
+            self.begun();
+        }
     }
 
     /// Takes what threads were there when the watch began: children whose number is less than that of their parent are
@@ -470,11 +480,12 @@ impl Stream {
         let named = |comm: &str| self.whose.comms.iter().any(|wanted| wanted == comm);
         let leader = self.threads.get(&thread.pid);
         let by_name = || named(&thread.comm) || leader.is_some_and(|leader| named(&leader.comm));
-        match (self.whose.pid, self.whose.comms.is_empty()) {
-            (None, true) => true,
-            (Some(_), true) => self.followed.contains(&thread.pid),
-            (None, false) => by_name(),
-            (Some(_), false) => self.followed.contains(&thread.pid) || by_name(),
+        let some = self.whose.found || !self.whose.pids.is_empty();
+        match (some, self.whose.comms.is_empty()) {
+            (false, true) => true,
+            (true, true) => self.followed.contains(&thread.pid),
+            (false, false) => by_name(),
+            (true, false) => self.followed.contains(&thread.pid) || by_name(),
         }
     }
 }
@@ -659,10 +670,25 @@ mod tests {
             stream.record(&slow).is_some()
         };
         let of = |pid| Whose {
-            pid: Some(pid),
+            pids: vec![pid],
             ..Whose::default()
         };
         assert!(fires(of(6)) && fires(of(5)) && !fires(of(9)));
+        let either = Whose {
+            pids: vec![9, 5],
+            ..Whose::default()
+        };
+        assert!(fires(either));
+        let mut found = stream(
+            &usual(),
+            Whose {
+                found: true,
+                ..Whose::default()
+            },
+        );
+        assert_eq!(found.record(&slow), None);
+        found.follows(&[5]);
+        assert!(found.record(&slow).is_some(), "what it had started, too");
         let named = |comm: &str| Whose {
             comms: vec![comm.to_owned()],
             ..Whose::default()
@@ -723,7 +749,7 @@ mod tests {
     #[test]
     fn a_look_forgets_threads_that_are_gone_and_learns_others() {
         let whose = Whose {
-            pid: Some(5),
+            pids: vec![5],
             ..Whose::default()
         };
         let mut stream = stream(&usual(), whose);

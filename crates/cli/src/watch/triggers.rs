@@ -1,6 +1,6 @@
 //! The triggers that are no waits: pressure, a request. And all triggers in words.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
@@ -38,9 +38,13 @@ pub(super) struct Triggers {
 }
 
 impl Triggers {
-    /// Those of `pressures` (what, for how long, within which window), for the system and for the group
-    /// of `pid`. Reports a kernel that keeps no pressure; the others still fire.
-    pub(super) fn new(pressures: &[(Resource, Nanos, Nanos)], pid: Option<u32>) -> Triggers {
+    /// Those of `pressures` (what, for how long, within which window), for the system, for the groups
+    /// of `pids` and for `groups`. Reports a kernel that keeps no pressure; the others still fire.
+    pub(super) fn new(
+        pressures: &[(Resource, Nanos, Nanos)],
+        pids: &[u32],
+        groups: &[PathBuf],
+    ) -> Triggers {
         let mut sources = Vec::new();
         for &(resource, stall, window) in pressures {
             let (word, kind) = match resource {
@@ -48,11 +52,14 @@ impl Triggers {
                 Resource::Io => ("io", TriggerKind::IoPressure),
             };
             let mut paths = vec![(pressure::global(word), false)];
-            if let Some(pid) = pid
-                && let Ok(Some(path)) = pressure::of_group(&Linux, pid, word)
-            {
-                paths.push((path, true));
-            }
+            let of_pids = pids.iter();
+            let of_pids = of_pids.filter_map(|&pid| pressure::of_group(&Linux, pid, word).ok()?);
+            let named = groups
+                .iter()
+                .map(|group| group.join(format!("{word}.pressure")));
+            let of_groups: BTreeSet<PathBuf> =
+                of_pids.chain(named.filter(|path| path.exists())).collect();
+            paths.extend(of_groups.into_iter().map(|path| (path, true)));
             for (path, group) in paths {
                 let trigger = match PressureTrigger::new(&path, stall, window) {
                     Ok(trigger) => Some(trigger),

@@ -193,7 +193,7 @@ fn a_stall_stands_in_the_middle_of_its_trace() {
     assert_eq!(within, 1);
 }
 
-/// A program is stopped by SIGSTOP: the page names who sent it.
+/// One of two programs that are watched is stopped by SIGSTOP: the page names who sent it, and the watch ends with the last of them.
 #[test]
 fn a_stopped_process_is_a_page() {
     if !may("watch") {
@@ -203,8 +203,12 @@ fn a_stopped_process_is_a_page() {
         .arg("60")
         .spawn()
         .unwrap();
+    let mut other = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
     let pid = asleep.id();
-    let own = pid.to_string();
+    let own = format!("{},{pid}", other.id());
     let watching = Watching::start(&[
         "--psi",
         "off",
@@ -218,8 +222,10 @@ fn a_stopped_process_is_a_page() {
     std::thread::sleep(std::time::Duration::from_millis(400));
     crate::common::signal("-CONT", pid);
     wait_for("the page", || (watching.pages() == 1).then_some(()));
-    asleep.kill().unwrap();
-    asleep.wait().unwrap();
+    for child in [&mut other, &mut asleep] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
     let (output, _run, _folder) = watching.end();
     let said = text(&output.stdout);
     let line = valid("stopgap.watch-3.json", said.lines().next().unwrap());
