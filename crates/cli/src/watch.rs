@@ -8,6 +8,7 @@
 //! | `growth` | whose mappings come to the kernel's limit |
 //! | `pace` | how often a window may be written |
 //! | `aside` | what waits for the disk does not keep the rings from being drained |
+//! | `losses` | records that rings lost, and when |
 //! | `survive` | the last seconds on the disk, and out of it |
 //! | `folder` | names, the bound on the disk, what a killed watch left |
 //! | `history` | what the kernel counts, kept for 30 days, and shown |
@@ -17,6 +18,7 @@ mod aside;
 mod folder;
 mod growth;
 mod history;
+mod losses;
 mod pace;
 mod page;
 mod stream;
@@ -45,6 +47,7 @@ use crate::{args, output, places};
 use aside::Aside;
 use growth::MapGrowth;
 use history::Keeper;
+use losses::Losses;
 use pace::Pace;
 use stream::{Stream, Whose};
 use survive::Survivor;
@@ -225,7 +228,7 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
         quiet_after: Nanos(0),
         stalls: 0,
         failed: 0,
-        lost: 0,
+        losses: Losses::default(),
     };
     let began = Linux.now();
     let why = watch.follow(others.as_mut(), began)?;
@@ -380,8 +383,7 @@ struct Watch<'a> {
     quiet_after: Nanos,
     stalls: u64,
     failed: u64,
-    /// Records that were lost so far.
-    lost: u64,
+    losses: Losses,
 }
 
 impl Watch<'_> {
@@ -450,7 +452,7 @@ impl Watch<'_> {
             .min()
             .unwrap_or(now);
         let stream = &mut self.stream;
-        self.lost += self.black_box.drain(
+        let lost = self.black_box.drain(
             oldest
                 .max(now.saturating_sub(LONGEST_TRACE))
                 .saturating_sub(self.args.keep),
@@ -458,6 +460,9 @@ impl Watch<'_> {
                 fired.extend(stream.record(record));
             },
         )?;
+        if let Some(line) = self.losses.read(now, lost) {
+            tell(&line);
+        }
         if let Some(survivor) = &mut self.survivor {
             survivor.send(&self.black_box.last());
         }
@@ -673,10 +678,10 @@ impl Watch<'_> {
                 count(suppressed, "trigger"),
             ))?;
         }
-        if self.lost > 0 {
+        if self.losses.all() > 0 {
             tell(&format!(
                 "{} records were lost because a ring of the kernel was full",
-                self.lost
+                self.losses.all()
             ));
         }
         Ok(ExitCode::from(if failed > 0 { ERROR } else { DONE }))
