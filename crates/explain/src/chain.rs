@@ -36,6 +36,7 @@ use stopgap_events::wait::{State, Wait, Within};
 use stopgap_trace::export::Lost;
 use stopgap_trace::{Activity, Event, Kind, Moment, Span, Text};
 
+use crate::recent::is_same;
 use crate::why::Why;
 use account::Totals;
 use cpus::Cpus;
@@ -43,7 +44,8 @@ use disk::{Disks, Share};
 use history::{Line, MOST_PIECES, Piece, Stretch, remember};
 use idle::{Asked, Asleep, One, Pairs};
 pub use path::Break;
-use path::{ActorId, Doing, For, HopId, IDLE, NOBODY, NOT_KEPT, Name, PathId, Paths, Quick};
+pub(crate) use path::Quick;
+use path::{ActorId, Doing, For, HopId, IDLE, NOBODY, NOT_KEPT, Name, PathId, Paths};
 use sleeps::{Ended, Sleeps};
 pub use watched::StallWindow;
 use watched::Windowed;
@@ -354,7 +356,7 @@ impl Graph {
             return;
         };
         if let Some(comm) = &event.comm
-            && thread.comm != *comm
+            && !is_same(&thread.comm, comm)
         {
             thread.comm = Text::clone(comm);
             thread.actor = self.paths.actor(Some(tid), comm);

@@ -12,17 +12,19 @@ use stopgap_trace::{Event, Kind, Metadata, Text, Waits};
 
 use crate::Options;
 use crate::call::name_of;
-use crate::chain::{Graph, StallWindow};
+use crate::chain::{Graph, Quick, StallWindow};
 use crate::findings;
 use crate::memory::Mappings;
 use crate::operation::{Ending, Operations};
 use crate::profile::Samples;
+use crate::recent::{Recent, is_same};
 use crate::request::Requests;
 use crate::roundtrip::{Partner, RoundTrips, Trip};
 use crate::space::Spaces;
 use crate::spread::Counts;
 use crate::tasks::{Tasks, name};
 use crate::thread::{Cpus, State, Thread};
+use crate::why::Why;
 use crate::windows::{Who, Window, Windows};
 
 /// Takes events, in the order of the trace; gives [`Findings`].
@@ -37,16 +39,18 @@ use crate::windows::{Who, Window, Windows};
 pub struct Explainer {
     pub(crate) metadata: Metadata,
     pub(crate) options: Options,
-    pub(crate) threads: HashMap<u32, Thread>,
+    pub(crate) threads: HashMap<u32, Thread, Quick>,
     /// The thread that was heard of last on each CPU.
-    cpus: HashMap<u32, u32>,
+    cpus: HashMap<u32, u32, Quick>,
     /// Processes that the recorder followed, where it recorded others, too.
-    pub(crate) followed: HashSet<u32>,
+    pub(crate) followed: HashSet<u32, Quick>,
     /// Threads that have begun to end, and when.
     ending: VecDeque<(u64, u32)>,
     /// Makes waits of rows that are none.
     rows: Option<Rows>,
     pub(crate) graph: Graph,
+    /// Causes of sleep by their stacks.
+    stacks: Recent<Option<Why>>,
     /// Threads that were ever followed.
     pub(crate) ever_followed: HashSet<u32>,
     /// The first thread of the first process that was followed, as far as it lived.
@@ -165,13 +169,14 @@ impl Explainer {
         Explainer {
             metadata: metadata.clone(),
             operations: Operations::new(options.top),
-            threads: HashMap::new(),
-            cpus: HashMap::new(),
-            followed: HashSet::new(),
+            threads: HashMap::default(),
+            cpus: HashMap::default(),
+            followed: HashSet::default(),
             ending: VecDeque::new(),
             rows: None,
             of_others: Operations::new(options.top),
             graph: Graph::with_disks(&metadata.disks),
+            stacks: Recent::default(),
             ever_followed: HashSet::new(),
             run: None,
             tasks: Tasks::default(),
@@ -474,7 +479,10 @@ impl Explainer {
             .entry(tid)
             .or_insert_with(|| Thread::new(first));
         if let Some(comm) = comm
-            && thread.comm.as_ref() != Some(comm)
+            && !thread
+                .comm
+                .as_ref()
+                .is_some_and(|known| is_same(known, comm))
         {
             thread.comm = Some(Text::clone(comm));
         }
@@ -637,7 +645,7 @@ impl Explainer {
 }
 
 /// A thread as windows name it.
-fn who(threads: &HashMap<u32, Thread>, tid: u32, comm: Option<&Text>) -> Who {
+fn who(threads: &HashMap<u32, Thread, Quick>, tid: u32, comm: Option<&Text>) -> Who {
     let thread = threads.get(&tid);
     Who {
         tid,
@@ -647,6 +655,6 @@ fn who(threads: &HashMap<u32, Thread>, tid: u32, comm: Option<&Text>) -> Who {
 }
 
 /// Switch-outs of a thread before `at`.
-fn outs(threads: &HashMap<u32, Thread>, tid: u32, at: u64) -> u64 {
+fn outs(threads: &HashMap<u32, Thread, Quick>, tid: u32, at: u64) -> u64 {
     threads.get(&tid).map_or(0, |thread| thread.outs(at))
 }

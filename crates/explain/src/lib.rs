@@ -33,6 +33,7 @@ mod lacks;
 mod memory;
 mod operation;
 mod profile;
+mod recent;
 mod request;
 mod roundtrip;
 mod short;

@@ -26,6 +26,7 @@ use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::quantile;
 use stopgap_trace::Text;
 
+use crate::chain::Quick;
 use crate::spread::Counts;
 use crate::thread::Cpus;
 
@@ -86,17 +87,17 @@ struct Totals {
 #[derive(Default)]
 pub(crate) struct RoundTrips {
     /// (thread, descriptor) -> whom a send on it woke last.
-    links: HashMap<(u32, u64), u32>,
+    links: HashMap<(u32, u64), u32, Quick>,
     /// (from, to) -> the last send that is not answered, where there is no pair yet.
-    asked: HashMap<(u32, u32), Asked>,
+    asked: HashMap<(u32, u32), Asked, Quick>,
     /// (thread, descriptor) -> when it first sent on it.
-    first: HashMap<(u32, u64), u64>,
+    first: HashMap<(u32, u64), u64, Quick>,
     /// (process, descriptor) -> since when the number stands for the file that it stands for now.
-    opened: HashMap<(u32, u64), u64>,
+    opened: HashMap<(u32, u64), u64, Quick>,
     /// By their threads, the lower first.
-    pairs: HashMap<(u32, u32), Following>,
+    pairs: HashMap<(u32, u32), Following, Quick>,
     /// With whom a thread is paired.
-    partners: HashMap<u32, Vec<u32>>,
+    partners: HashMap<u32, Vec<u32>, Quick>,
     done: BTreeMap<(Text, Text), (Totals, Cpus)>,
     /// The same, of pairs of which the recorder followed neither thread.
     of_others: BTreeMap<(Text, Text), (Totals, Cpus)>,

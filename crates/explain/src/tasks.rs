@@ -41,7 +41,7 @@ impl From<Thread> for Folded {
             task,
             short: thread.short,
             involuntary: thread.involuntary,
-            causes: thread.causes,
+            causes: thread.causes.counts(),
         }
     }
 }

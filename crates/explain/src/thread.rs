@@ -146,10 +146,45 @@ pub(crate) struct Thread {
     pub(crate) multiplexes: bool,
     pub(crate) switches: u64,
     pub(crate) involuntary: u64,
-    pub(crate) causes: HashMap<Because, u64>,
+    pub(crate) causes: Causes,
     pub(crate) cpus: Cpus,
     /// When it left its CPU the last times; a ring.
     left: [u64; LEFT],
+}
+
+/// Switch-outs by cause.
+#[derive(Default)]
+pub(crate) struct Causes {
+    /// Those that came last: most come again at once.
+    recent: Vec<(Because, u64)>,
+    /// The next of them that makes room.
+    next: usize,
+    others: HashMap<Because, u64>,
+}
+
+/// Causes that are compared one by one before they are looked up.
+const RECENT_CAUSES: usize = 4;
+
+impl Causes {
+    pub(crate) fn add(&mut self, because: Because) {
+        if let Some((_, count)) = (self.recent.iter_mut()).find(|(known, _)| *known == because) {
+            *count += 1;
+        } else if self.recent.len() < RECENT_CAUSES {
+            self.recent.push((because, 1));
+        } else {
+            let (cause, count) = std::mem::replace(&mut self.recent[self.next], (because, 1));
+            *self.others.entry(cause).or_default() += count;
+            self.next = (self.next + 1) % RECENT_CAUSES;
+        }
+    }
+
+    /// Returns how many switch-outs each cause had.
+    pub(crate) fn counts(mut self) -> HashMap<Because, u64> {
+        for (cause, count) in self.recent {
+            *self.others.entry(cause).or_default() += count;
+        }
+        self.others
+    }
 }
 
 /// The CPUs on which a thread was seen.

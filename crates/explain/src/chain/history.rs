@@ -55,8 +55,8 @@ impl Line {
             same
         });
         if self.0.len() > most {
-            self.0
-                .sort_unstable_by_key(|piece| std::cmp::Reverse(piece.ns));
+            let longest = |piece: &Piece| (std::cmp::Reverse(piece.ns), piece.path);
+            self.0.select_nth_unstable_by_key(most - 1, longest);
             let rest = self.0.drain(most - 1..).map(|piece| piece.ns).sum();
             self.0.push(Piece {
                 path: NOT_KEPT,

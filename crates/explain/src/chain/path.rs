@@ -8,6 +8,8 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use stopgap_trace::Text;
 
+use crate::recent::Recent;
+
 /// A function, a call, a device: an index into [`Paths`]. 0 is unknown.
 pub(super) type Name = u32;
 /// A thread, with the name that it had.
@@ -154,6 +156,7 @@ pub(super) struct Paths {
     actor_of: HashMap<(Option<u32>, Text), ActorId>,
     names: Vec<Text>,
     name_of: HashMap<Text, Name>,
+    recent: Recent<Name>,
     hops: Vec<Hop>,
     hop_of: HashMap<Hop, HopId, Quick>,
     nodes: Vec<Node>,
@@ -167,6 +170,7 @@ impl Paths {
             actor_of: HashMap::new(),
             names: vec!["".into()],
             name_of: HashMap::new(),
+            recent: Recent::default(),
             hops: Vec::new(),
             hop_of: HashMap::default(),
             nodes: Vec::new(),
@@ -207,16 +211,19 @@ impl Paths {
     }
 
     pub(super) fn name(&mut self, name: &Text) -> Name {
-        if let Some(&known) = self.name_of.get(name) {
-            return known;
-        }
-        if self.names.len() >= MOST_NAMES {
-            return 0;
-        }
-        let id = self.names.len() as Name;
-        self.names.push(Text::clone(name));
-        self.name_of.insert(Text::clone(name), id);
-        id
+        let (names, name_of) = (&mut self.names, &mut self.name_of);
+        self.recent.get(name, |name| {
+            if let Some(&known) = name_of.get(name) {
+                return known;
+            }
+            if names.len() >= MOST_NAMES {
+                return 0;
+            }
+            let id = names.len() as Name;
+            names.push(Text::clone(name));
+            name_of.insert(Text::clone(name), id);
+            id
+        })
     }
 
     /// Returns a name; `None` where it is unknown.
@@ -403,18 +410,20 @@ fn same_lock(one: Doing, other: Doing) -> bool {
 }
 
 /// Hashes small keys of a few integers, which no stranger chooses at will: indices of ours, thread ids.
-pub(super) type Quick = BuildHasherDefault<QuickHasher>;
+pub(crate) type Quick = BuildHasherDefault<QuickHasher>;
 
 #[derive(Default)]
-pub(super) struct QuickHasher(u64);
+pub(crate) struct QuickHasher(u64);
 
 impl Hasher for QuickHasher {
     fn finish(&self) -> u64 {
         self.0 ^ (self.0 >> 29)
     }
     fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
+        for part in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            self.write_u64(u64::from_le_bytes(word));
         }
     }
     fn write_u8(&mut self, value: u8) {

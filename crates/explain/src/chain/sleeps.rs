@@ -8,6 +8,7 @@ use stopgap_trace::{Activity, Span, Text};
 use super::path::{For, Name, Paths, Quick};
 use super::user::{self, Says};
 use crate::call::{Role, role, waits_for_several};
+use crate::recent::Recent;
 use crate::stack;
 use crate::why::Why;
 
@@ -222,6 +223,7 @@ type Told = (Option<Why>, Option<By>);
 #[derive(Debug, Default)]
 pub(super) struct Sleeps {
     stacks: HashMap<Text, Told>,
+    recent: Recent<Told>,
     /// By where a stack lies in memory, with the stack, so that it stays there.
     programs: HashMap<u64, (Text, Name, Option<Says>), Quick>,
     /// Whether the source tells softirqs and hard interrupts apart.
@@ -234,14 +236,17 @@ impl Sleeps {
             return (None, None);
         };
         let frames = &stack.frames;
-        if let Some(known) = self.stacks.get(frames) {
-            return known.clone();
-        }
-        let told = (stack::why(frames), by_function(frames));
-        if self.stacks.len() < MOST_STACKS {
-            self.stacks.insert(Text::clone(frames), told.clone());
-        }
-        told
+        let stacks = &mut self.stacks;
+        self.recent.get(frames, |frames| {
+            if let Some(known) = stacks.get(frames) {
+                return known.clone();
+            }
+            let told = (stack::why(frames), by_function(frames));
+            if stacks.len() < MOST_STACKS {
+                stacks.insert(Text::clone(frames), told.clone());
+            }
+            told
+        })
     }
 
     /// Returns where in its program a thread waits, and what its functions say.

@@ -70,9 +70,9 @@ impl Explainer {
         }
         let woken = wait.woken.map(|woken| woken.0.clamp(left, now));
         let off = states(wait);
-        let sleep = match self.threads[&tid].operation {
-            Some(_) => self.graph.last_sleep(tid),
-            None => Vec::new(),
+        let sleep = match self.is_in_operation(tid) {
+            true => self.graph.last_sleep(tid),
+            false => Vec::new(),
         };
         self.off(
             tid,
@@ -91,6 +91,10 @@ impl Explainer {
         self.wakes(tid, wait);
     }
 
+    fn is_in_operation(&self, tid: u32) -> bool {
+        (self.threads.get(&tid)).is_some_and(|thread| thread.operation.is_some())
+    }
+
     /// Books a stay of `tid` off its CPU on its states. In its operation it counts as `inferred`, and its sleep as `sleep`.
     fn off(
         &mut self,
@@ -102,6 +106,9 @@ impl Explainer {
         inferred: (State, State),
     ) {
         let waker = self.woken_by(wait);
+        let frames = wait.stack.as_ref().map(|stack| &stack.frames);
+        let stack = (frames.filter(|_| self.is_in_operation(tid)))
+            .and_then(|frames| self.stacks.get(frames, |frames| stack::why(frames)));
         let thread = self.thread(tid, None);
         let unseen = wait.began_before && wait.state.is_none();
         let left = if unseen {
@@ -119,7 +126,6 @@ impl Explainer {
             return;
         };
         let deep = wait.state == Some(wait::State::Blocked);
-        let stack = wait.stack.as_ref().map(|stack| &*stack.frames);
         // A fault goes on while it sleeps; a pre-emption may come after it.
         if asleep || operation.by_waits.is_some() {
             operation.lasts(ran);
@@ -129,7 +135,7 @@ impl Explainer {
             woken,
             ran,
             states: inferred,
-            stack: stack.and_then(stack::why),
+            stack: stack.clone(),
             deep,
             for_io: wait.for_io == Some(true),
             otherwise,
@@ -152,7 +158,7 @@ impl Explainer {
         let site = self.site(tid, wait, left);
         let thread = self.thread(tid, None);
         let why = because(thread, wait, left);
-        *thread.causes.entry(why).or_default() += 1;
+        thread.causes.add(why);
         thread.notes_leaving(left);
         let could_run_on = could_run_on(wait);
         thread.involuntary += u64::from(could_run_on == Some(true));
