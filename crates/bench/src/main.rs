@@ -8,6 +8,7 @@
 //! cargo run --release -p stopgap-bench -- overhead        # what being recorded costs
 //! cargo run --release -p stopgap-bench -- arena           # buffers of the arena beside mmap's
 //! cargo run --release -p stopgap-bench -- delays          # explain beside the kernel's delay accounting
+//! cargo run --release -p stopgap-bench -- explain-speed   # waits that explain follows per second
 //! cargo run --release -p stopgap-bench -- x11             # a real X server, explained
 //! cargo run --release -p stopgap-bench -- watch           # ten minutes, five stalls: caught?
 //! cargo run --release -p stopgap-bench -- wakeup          # probe wakeup beside cyclictest
@@ -31,6 +32,7 @@ mod channel;
 mod chunked;
 mod common;
 mod delays;
+mod explain_speed;
 mod locked;
 mod mails;
 mod model_live;
@@ -83,6 +85,9 @@ enum Command {
     /// The task that `delays` records.
     #[command(hide = true)]
     DelaysTask(delays::TaskFlags),
+    /// How many waits `explain` reads and follows per second, part by part; status 2 where the wait-for graph is slower than
+    /// promised.
+    ExplainSpeed(explain_speed::Flags),
     /// Runs of a real X server and its client on one CPU, recorded and explained; status 2 where `explain` is wrong about
     /// their switches.
     X11(x11::Flags),
@@ -141,6 +146,7 @@ impl Command {
             Command::Arena(flags) => arena::run(&flags),
             Command::Delays(flags) => delays::run(&flags),
             Command::DelaysTask(flags) => delays::task(&flags),
+            Command::ExplainSpeed(flags) => explain_speed::run(&flags),
             Command::X11(flags) => x11::run(&flags),
             Command::Watch(flags) => watch::run(&flags),
             Command::Wakeup(flags) => wakeup::run(&flags),
@@ -192,6 +198,7 @@ mod tests {
             "overhead --pairs 3",
             "arena --repetitions 5",
             "delays --runs 1",
+            "explain-speed trace.parquet",
             "x11 --runs 3",
             "wakeup --runs 3",
             "channel --runs 3",
