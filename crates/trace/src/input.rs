@@ -148,6 +148,9 @@ impl<R: Read + Seek> Iterator for Input<R> {
             match self.rows.next() {
                 Some(Ok(event)) => {
                     self.end = self.end.max(event.time);
+                    if waits.passes(&event) {
+                        return Some(Ok(event));
+                    }
                     waits.event(event, &mut self.ready);
                 }
                 over => {

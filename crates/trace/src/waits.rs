@@ -167,6 +167,16 @@ impl Waits {
         }
     }
 
+    /// Whether an event passes through as it is, and nothing is learnt from it but the time: waits as the recorder made them.
+    pub(crate) fn passes(&mut self, event: &Event) -> bool {
+        if !matches!(event.kind, Kind::Wait(_)) {
+            return false;
+        }
+        self.begin.get_or_insert(event.time.0);
+        self.now = self.now.max(event.time.0);
+        true
+    }
+
     /// All events were given, and the recording ended at `end`: appends the waits and spans that are not over.
     pub fn finish(mut self, end: Nanos, out: &mut VecDeque<Event>) {
         self.now = self.now.max(end.0);

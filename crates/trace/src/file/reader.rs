@@ -36,6 +36,8 @@ pub struct Reader<R> {
 struct Decoded {
     /// By column; `None` where the file has no such column.
     columns: Vec<Option<Rows>>,
+    /// By column, whether any of these rows has a value there: most columns have none.
+    any: Vec<bool>,
     /// How many rows these are, and which of them comes next.
     rows: usize,
     next: usize,
@@ -49,7 +51,11 @@ impl Decoded {
 }
 
 impl Get for Decoded {
+    #[inline]
     fn get(&self, column: Column) -> Option<Value<'_>> {
+        if !self.any[column as usize] {
+            return None;
+        }
         self.columns[column as usize].as_ref()?.get(self.next)
     }
 }
@@ -71,6 +77,7 @@ impl<R: Read + Seek> Reader<R> {
             row: 0,
             decoded: Decoded {
                 columns: Column::ALL.iter().map(|_| None).collect(),
+                any: vec![false; Column::ALL.len()],
                 rows: 0,
                 next: 0,
             },
@@ -152,6 +159,8 @@ impl<R: Read + Seek> Reader<R> {
                 Error::new(Place::Row(self.row), why)
             })?;
         }
+        let any = self.decoded.any.iter_mut().zip(&self.decoded.columns);
+        any.for_each(|(any, column)| *any = column.as_ref().is_some_and(Rows::is_any));
         (self.decoded.next, self.decoded.rows) = (0, rows);
         self.group_rows_left -= rows as u64;
         Ok(())

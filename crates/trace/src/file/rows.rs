@@ -23,7 +23,9 @@ pub(super) struct Rows {
     /// For each row 1, or 0 where it is null; empty where none can be.
     levels: Vec<i16>,
     values: Values,
+    /// The texts that came, most of them once, and for each value the index of its own.
     texts: Vec<Text>,
+    of_value: Vec<u32>,
     filled: Filled,
     /// Where some are null: for each row the index of its value, or [`NULL`].
     of_row: Vec<u32>,
@@ -53,6 +55,7 @@ impl Rows {
             levels: Vec::new(),
             values,
             texts: Vec::new(),
+            of_value: Vec::new(),
             filled: Filled::None,
             of_row: Vec::new(),
         }
@@ -106,9 +109,14 @@ impl Rows {
             }));
         }
         if let Values::Text(found) = &self.values {
-            texts.share(found, &mut self.texts)?;
+            texts.share(found, &mut self.texts, &mut self.of_value)?;
         }
         Ok(())
+    }
+
+    /// Whether any of the rows has a value.
+    pub(super) fn is_any(&self) -> bool {
+        self.filled != Filled::None
     }
 
     /// The value of a row; `None` where it is null.
@@ -121,7 +129,7 @@ impl Rows {
         // Numbers may be of the other width where another tool wrote them.
         Some(match &self.values {
             Values::Bool(values) => Value::Bool(*values.get(index)?),
-            Values::Text(_) => Value::Text(self.texts.get(index)?),
+            Values::Text(_) => Value::Text(self.texts.get(*self.of_value.get(index)? as usize)?),
             Values::Int32(values) => match *values.get(index)? {
                 number if self.column.column_type() == ColumnType::U32 => {
                     Value::Unsigned(number.cast_unsigned().into())
@@ -156,26 +164,30 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// Makes texts of what was found, in place of those in `to`.
+    /// Makes texts of what was found, in place of those in `to`; `of_value` gets the index of each value's.
     fn share(
         &mut self,
         found: &[ByteArray],
         to: &mut Vec<Text>,
+        of_value: &mut Vec<u32>,
     ) -> std::result::Result<(), String> {
         to.clear();
+        of_value.clear();
         // A value of a dictionary that comes again is the same memory: its index in `to`, by its address.
-        let mut recent: [Option<(&[u8], usize)>; 16] = [None; 16];
+        let mut recent: [Option<(&[u8], u32)>; 64] = [None; 64];
         for bytes in found {
             let bytes = bytes.data();
-            let last = &mut recent[(bytes.as_ptr() as usize >> 2) % 16];
-            let text = match *last {
-                Some((same, index)) if std::ptr::eq(bytes, same) => Text::clone(&to[index]),
+            let last = &mut recent[(bytes.as_ptr() as usize >> 2) % 64];
+            let index = match *last {
+                Some((same, index)) if std::ptr::eq(bytes, same) => index,
                 _ => {
-                    *last = Some((bytes, to.len()));
-                    self.get(bytes)?
+                    let index = to.len() as u32; // a batch has some thousand rows
+                    to.push(self.get(bytes)?);
+                    *last = Some((bytes, index));
+                    index
                 }
             };
-            to.push(text);
+            of_value.push(index);
         }
         Ok(())
     }
