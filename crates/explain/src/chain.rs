@@ -126,6 +126,8 @@ struct Thread {
     off_by: Option<u64>,
     /// The chain of its running now.
     running: PathId,
+    /// The same, where nothing says in which function.
+    runs: PathId,
     /// The thread that woke it last, and when.
     woken_by: Option<(u32, u64)>,
     past: VecDeque<Stretch>,
@@ -360,6 +362,8 @@ impl Graph {
         {
             thread.comm = Text::clone(comm);
             thread.actor = self.paths.actor(Some(tid), comm);
+            let runs = Doing::Runs { function: 0 };
+            thread.runs = self.paths.leaf(thread.actor, runs);
         }
         thread.pid = event.pid.or(thread.pid);
         thread.kernel |= wait.within == Some(Within::Kernel);
@@ -371,7 +375,7 @@ impl Graph {
         let left = wait.left.0.clamp(begin, end);
         let woken = wait.woken.map_or(left, |woken| woken.0.clamp(left, end));
 
-        let (actor, mut pieces) = (thread.actor, Line(Vec::with_capacity(3)));
+        let (actor, mut pieces) = (thread.actor, Line(Vec::with_capacity(4)));
         let known_before = !thread.past.is_empty();
         // It ran until it left, unless another was seen on its CPU.
         let elsewhere =
@@ -426,6 +430,9 @@ impl Graph {
             let rest = self.paths.leaf(actor, Doing::Queued { behind: NOBODY });
             self.queue.renames(NOT_KEPT, rest);
         }
+        pieces
+            .0
+            .reserve_exact(self.sleep.0.len() + self.queue.0.len());
         pieces.0.extend(&self.sleep.0);
         pieces.0.extend(&self.queue.0);
         let slept = !self.sleep.0.is_empty();
@@ -449,6 +456,7 @@ impl Graph {
                     begin,
                     end,
                     rough: false,
+                    doubled: 0,
                     pieces: pieces.0,
                 },
             );
@@ -457,7 +465,7 @@ impl Graph {
         thread.ran = end;
         thread.cpu = event.cpu;
         thread.off_by = None;
-        thread.running = self.paths.leaf(thread.actor, Doing::Runs { function: 0 });
+        thread.running = thread.runs;
         if let (Some(woken), Some(waker)) = (wait.woken, &wait.waker) {
             thread.woken_by = Some((waker.task.tid, woken.0));
         }
@@ -965,6 +973,7 @@ impl Graph {
 impl Thread {
     fn new(paths: &mut Paths, tid: u32, comm: &Text, begin: u64) -> Thread {
         let actor = paths.actor(Some(tid), comm);
+        let runs = paths.leaf(actor, Doing::Runs { function: 0 });
         Thread {
             actor,
             comm: Text::clone(comm),
@@ -980,7 +989,8 @@ impl Thread {
             ran: begin,
             cpu: None,
             off_by: None,
-            running: paths.leaf(actor, Doing::Runs { function: 0 }),
+            running: runs,
+            runs,
             woken_by: None,
             past: VecDeque::new(),
             last: None,

@@ -60,18 +60,27 @@ pub(crate) fn take_apart(
     between: State,
     mut each: impl FnMut(Piece),
 ) {
-    let of_stays = stays
-        .iter()
-        .flat_map(|stay| [stay.left, stay.woken, stay.ran]);
-    let of_intervals = intervals.iter().flat_map(|i| [i.begin, i.end]);
-    let inside = of_stays
-        .chain(of_intervals)
-        .filter(|&at| from < at && at < to);
-    let mut cuts: Vec<u64> = [from, to].into_iter().chain(inside).collect();
+    // Most operations are one wait.
+    let mut few;
+    let mut many;
+    let cuts: &mut [u64] = if let ([stay], []) = (stays, intervals) {
+        few = [from, stay.left, stay.woken, stay.ran, to];
+        few.iter_mut().for_each(|at| *at = (*at).clamp(from, to));
+        &mut few
+    } else {
+        let of_stays = stays
+            .iter()
+            .flat_map(|stay| [stay.left, stay.woken, stay.ran]);
+        let of_intervals = intervals.iter().flat_map(|i| [i.begin, i.end]);
+        let inside = of_stays
+            .chain(of_intervals)
+            .filter(|&at| from < at && at < to);
+        many = [from, to].into_iter().chain(inside).collect::<Vec<u64>>();
+        &mut many
+    };
     cuts.sort_unstable();
-    cuts.dedup();
     let mut at = 0;
-    for two in cuts.windows(2) {
+    for two in cuts.windows(2).filter(|two| two[0] < two[1]) {
         let moment = (two[0], two[1]);
         while stays.get(at).is_some_and(|stay| stay.ran <= moment.0) {
             at += 1;

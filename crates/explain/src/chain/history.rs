@@ -13,9 +13,13 @@ pub(super) struct Piece {
 
 /// Pieces of a stretch; beyond that only sums are kept.
 pub(super) const MOST_PIECES: usize = 24;
-/// Stretches of a thread. When there are as many, those of the older half are merged in pairs, so that the oldest
-/// reach back for ever longer.
+/// Stretches of a thread. When there are as many, two neighbours are merged, so that the oldest reach back for ever longer.
 const MOST_STRETCHES: usize = 256;
+/// The newest, which are exact.
+const EXACT: usize = 192;
+/// Merged stretches of a size: of more, the two oldest become one of twice that. So most merges are of small ones, which are
+/// cheap, and what a wait costs does not grow with the past.
+const MOST_OF_A_SIZE: usize = 3;
 
 /// Pieces in the order of time.
 #[derive(Debug, Default)]
@@ -74,6 +78,8 @@ pub(super) struct Stretch {
     pub(super) end: u64,
     /// Whether the pieces are sums and not in the order of time.
     pub(super) rough: bool,
+    /// How often it was doubled by merging.
+    pub(super) doubled: u8,
     /// They add up to the stretch's length.
     pub(super) pieces: Vec<Piece>,
 }
@@ -108,6 +114,7 @@ impl Stretch {
 
     fn absorb(&mut self, later: &Stretch) {
         self.end = later.end;
+        self.doubled = self.doubled.max(later.doubled).saturating_add(1);
         let mut line = Line(std::mem::take(&mut self.pieces));
         for piece in &later.pieces {
             line.push(piece.path, piece.ns);
@@ -121,17 +128,27 @@ impl Stretch {
 /// Adds the newest stretch, which begins where the last one ended.
 pub(super) fn remember(past: &mut VecDeque<Stretch>, stretch: Stretch) {
     if past.len() >= MOST_STRETCHES {
-        let newer = past.split_off(MOST_STRETCHES / 2);
-        let mut older = std::mem::take(past).into_iter();
-        while let Some(mut first) = older.next() {
-            if let Some(second) = older.next() {
-                first.absorb(&second);
-            }
-            past.push_back(first);
+        let first = to_merge(past);
+        if let Some(later) = past.remove(first + 1) {
+            past[first].absorb(&later);
         }
-        past.extend(newer);
     }
     past.push_back(stretch);
+}
+
+/// Returns the index of the stretch that is merged with the one after it.
+fn to_merge(past: &VecDeque<Stretch>) -> usize {
+    let (mut size, mut count) = (0, 0);
+    for (at, stretch) in past.iter().enumerate().take(past.len() - EXACT).rev() {
+        if stretch.doubled != size {
+            if count > MOST_OF_A_SIZE {
+                return at + 1;
+            }
+            (size, count) = (stretch.doubled, 0);
+        }
+        count += 1;
+    }
+    0
 }
 
 #[cfg(test)]
@@ -162,7 +179,7 @@ mod tests {
                     line.push(path, ns);
                     now += ns;
                 }
-                let stretch = Stretch { begin, end: now, rough: false, pieces: line.0 };
+                let stretch = Stretch { begin, end: now, rough: false, doubled: 0, pieces: line.0 };
                 remember(&mut past, stretch);
             }
             prop_assert!(past.len() <= MOST_STRETCHES);
