@@ -1005,8 +1005,9 @@ SEC("iter/task") int each_task(struct bpf_iter__task *ctx)
 	seq_write(to, &out, sizeof out);
 	if (request->what != FLUSH || !thread->left || task->on_cpu)
 		return 0;
+	// A waking just before it left was of a sleep before, where the thread is asleep now.
+	u64 woken = task->__state && thread->woken < thread->left ? 0 : woken_of(thread);
 	// A thread that could run and sleeps now has run unseen: some kernels hide switches. How long it waited nobody knows.
-	u64 woken = woken_of(thread);
 	if ((woken || !thread->state) && task->__state && !task->on_rq)
 		return 0;
 	fill(&wait->wait, thread, task->pid, 0, woken, now, 0);

@@ -218,6 +218,31 @@ fn a_timer_wakes_in_an_interrupt_and_an_open_wait_is_written_down() {
     drop(sleeper);
 }
 
+/// A thread that was woken a moment before its last sleep began, and sleeps when the capture ends, waits for no CPU.
+#[test]
+fn a_thread_that_sleeps_to_the_end_was_not_woken() {
+    let (tell, told) = channel();
+    let Some(((sleeper, tid), records)) = captured(|| {
+        let sleeper = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(5));
+            tell.send(own_tid()).unwrap();
+            loop {
+                thread::park();
+            }
+        });
+        let tid = told.recv().unwrap();
+        thread::sleep(Duration::from_millis(20));
+        (sleeper, tid)
+    }) else {
+        return;
+    };
+    let waits = waits_of(&records, tid);
+    let last = waits.last().expect("it sleeps");
+    assert_ne!(last.flags & flag::OPEN, 0, "{last:?}");
+    assert_eq!(last.woken, 0, "{last:?}");
+    drop(sleeper);
+}
+
 #[test]
 fn a_wait_comes_at_the_next_reading_and_once() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
