@@ -17,6 +17,7 @@ mod growth;
 mod history;
 mod latency;
 mod mails;
+mod picture;
 mod profile;
 mod questions;
 mod replays;

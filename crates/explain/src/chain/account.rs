@@ -30,12 +30,17 @@ pub(super) struct Totals {
     work: HashMap<(ActorId, Text), u64>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+/// Shorter waits have no picture.
+const LEAST_DRAWN: u64 = 10_000_000;
+
+#[derive(Debug, Clone, Default)]
 struct Group {
     waits: u64,
     longest: u64,
     at: u64,
     tid: u32,
+    /// The pieces of the longest, where it has a picture.
+    pieces: Pieces,
 }
 
 impl Totals {
@@ -47,11 +52,21 @@ impl Totals {
         self.by_path[at][idleness as usize] += ns;
     }
 
-    fn count(&mut self, hop: HopId, idleness: Idleness, tid: u32, at: u64, ns: u64) {
+    fn count(
+        &mut self,
+        hop: HopId,
+        idleness: Idleness,
+        (tid, at): (u32, u64),
+        ns: u64,
+        pieces: &[Piece],
+    ) {
         let group = self.groups.entry((hop, idleness)).or_default();
         group.waits += 1;
         if ns > group.longest {
             (group.longest, group.at, group.tid) = (ns, at, tid);
+            if ns >= LEAST_DRAWN && idleness == Idleness::Stalled {
+                group.pieces = Pieces::of(pieces);
+            }
         }
     }
 
@@ -70,7 +85,7 @@ impl Totals {
             let of_it = || pieces.iter().filter(|piece| of(piece) == word);
             let ns: u64 = of_it().map(|piece| piece.ns).sum();
             if ns > 0 || (pieces.is_empty() && idleness == Some(word)) {
-                self.count(hop, word, tid, at, ns);
+                self.count(hop, word, (tid, at), ns, pieces);
             }
             for piece in of_it() {
                 self.add(piece.path, word, piece.ns);
@@ -83,7 +98,7 @@ impl Totals {
         let mut at = at;
         for piece in pieces {
             let hop = paths.first_id(piece.path);
-            self.count(hop, Idleness::Stalled, tid, at, piece.ns);
+            self.count(hop, Idleness::Stalled, (tid, at), piece.ns, &[*piece]);
             self.add(piece.path, Idleness::Stalled, piece.ns);
             at += piece.ns;
         }
@@ -251,6 +266,7 @@ impl Graph {
             sum.waits += group.waits;
             if group.longest > sum.longest {
                 (sum.longest, sum.at, sum.tid) = (group.longest, group.at, group.tid);
+                sum.pieces = group.pieces.clone();
             }
             tids.extend(tid);
         }
@@ -289,6 +305,7 @@ impl Graph {
                     place,
                     idleness,
                     waits: group.waits,
+                    steps: self.steps(&group.pieces, group.at.saturating_sub(first)),
                     total_ns,
                     longest_ns: group.longest,
                     longest_at_ns: group.at.saturating_sub(first),

@@ -17,6 +17,10 @@ const MOST_STEPS: usize = 256;
 pub(crate) struct Pieces(Vec<Piece>);
 
 impl Pieces {
+    pub(super) fn of(pieces: &[Piece]) -> Pieces {
+        Pieces(pieces.to_vec())
+    }
+
     /// Keeps the order of the first pieces alone where there are more than `most`.
     pub(crate) fn bound(&mut self, most: usize) {
         if self.0.len() > most {

@@ -1,15 +1,16 @@
 //! Explained traces: who switched and why, what slow operations waited for.
 
 use stopgap_events::units::Nanos;
-use stopgap_stats::explain::{Explain, Findings, Part, Spread};
+use stopgap_stats::explain::{Explain, Findings, Part, Spread, Waiting, Windows};
 
 use super::chart::{Axis, Chart, Layer, Scale, Shape};
 use super::stack;
-use super::{profile, waits, write::Section};
+use super::{picture, profile, waits, write::Section};
 use crate::explain::cause;
 use crate::replay::grouped;
 use crate::table::{Table, known_or};
 use crate::text::{number, thousands};
+use crate::windows;
 
 /// Returns the section of an explained trace.
 pub(super) fn section(id: &str, name: &str, explain: &Explain) -> String {
@@ -44,11 +45,48 @@ pub(super) fn section(id: &str, name: &str, explain: &Explain) -> String {
     if let Some(figure) = found.chains.as_ref().and_then(waits::figure) {
         section.add(&figure);
     }
+    for figure in pictures(found) {
+        section.add(&figure);
+    }
     section.charts(&charts);
     if let Some(figure) = found.profile.as_ref().and_then(profile::figure) {
         section.add(&figure);
     }
     section.finish()
+}
+
+/// Pictures of windows and waits.
+const PICTURES: usize = 4;
+
+/// Returns pictures of the longest frames, requests and round trips, and of the longest waits that lost time.
+fn pictures(found: &Findings) -> Vec<String> {
+    let window = |one: &Windows| {
+        let longest = one.longest.as_ref()?;
+        let about = windows::the_longest(one.kind, longest);
+        picture::figure(
+            &windows::title(one),
+            &format!("The {about}."),
+            &longest.steps,
+        )
+    };
+    let wait = |waiting: &Waiting| {
+        let title = format!("The longest wait of {}", waiting.task);
+        let (text, length) = (&waiting.text, Nanos(waiting.longest_ns));
+        picture::figure(
+            &title,
+            &format!("{} {text}, {length}.", waiting.task),
+            &waiting.steps,
+        )
+    };
+    let waits = found.chains.iter().flat_map(|chains| &chains.waiting);
+    let mut waits: Vec<&Waiting> = waits.filter(|waiting| !waiting.steps.is_empty()).collect();
+    waits.sort_by_key(|waiting| std::cmp::Reverse(waiting.longest_ns));
+    let mut all: Vec<String> = windows::told(found)
+        .filter_map(window)
+        .take(PICTURES)
+        .collect();
+    all.extend(waits.into_iter().filter_map(wait).take(PICTURES));
+    all
 }
 
 /// Returns what was read and what of it was lost.

@@ -53,6 +53,8 @@ pub struct Waiting {
     pub waits: u64,
     /// Their time.
     pub total_ns: u64,
+    /// The longest wait step by step, for a picture; empty where it lost no time, or less than 10 ms.
+    pub steps: Vec<Step>,
     /// The longest.
     pub longest_ns: u64,
     /// When the longest began, since the first event.
