@@ -17,10 +17,12 @@
 //!    the one that asks, or the thread that gave its word had been busy all the while (a busy thread is asked without waking it).
 //!    It may be, too, where both wake each other, neither is idle in between, and the other was busy all the while: a first
 //!    question to a thread that does not sleep is not seen.
+//!    And where it waits for one descriptor, and the thread that ended it had been busy all the while.
 //! 7. All else may be idle.
 //!
 //! Which thread asks: where two wake each other, the one that is idle between being woken and waking the other, at least three times as
-//! often as the other. Where neither is, the one that made the other, or waited before the other existed; else the one that woke the other first. Where both existed before the recording that is not known; then a thread
+//! often as the other. Where neither is, the one that made the other, or that woke who made it and waited meanwhile (a server's new process
+//! for a client); else the one that woke the other first. Where both existed before the recording that is not known; then a thread
 //! that waits for several descriptors is the server of one that does not.
 
 use std::collections::HashMap;
@@ -55,7 +57,7 @@ pub(super) enum Asked {
 struct Pair {
     /// The thread that asked first, as far as wake-ups show; `None` where that is not known.
     first: Option<u32>,
-    /// Whether the one that asks made the other, or waited before it existed.
+    /// Whether the one that asks made the other, or had asked who made it.
     made: bool,
     /// How often each was idle after the other had woken it and before it woke the other: so is who asks, not who answers.
     idle: [u32; 2],
@@ -108,7 +110,14 @@ impl Pairs {
             self.0.clear();
         }
         let new = !self.0.contains_key(&key);
-        let made = waker.parent == Some(sleeper.tid) || (waker.born && left < waker.began);
+        let made = waker.parent.is_some_and(|parent| {
+            let serves = || {
+                waker.born
+                    && left < waker.began
+                    && self.woke_before(sleeper.tid, parent, waker.began)
+            };
+            parent == sleeper.tid || serves()
+        });
         let pair = self.0.entry(key).or_insert_with(|| Pair {
             made,
             idle: [0; 2],
@@ -146,7 +155,7 @@ impl Pairs {
                 pair.answers[0] = pair.answers[0].saturating_add(1);
                 Asked::Yes
             }
-            // It made the other, or waited before that one existed: perhaps for what it does.
+            // It made the other, or asked who made it: perhaps for what it does.
             Some(_) if new && pair.made => Asked::Mutual,
             Some(_) if new => Asked::Perhaps,
             Some(_) => {
@@ -178,6 +187,12 @@ impl Pairs {
             of = next;
         }
         false
+    }
+
+    /// Whether `one` had woken `other` until `at`.
+    fn woke_before(&self, one: u32, other: u32, at: u64) -> bool {
+        let pair = self.0.get(&(one.min(other), one.max(other)));
+        pair.is_some_and(|pair| (1..=at).contains(&pair.woken[usize::from(other > one)]))
     }
 
     /// Whether `asker` asked `of` at `at`, and has not been told.
@@ -232,6 +247,12 @@ pub(super) fn judge(asleep: &Asleep<'_>, paths: &Paths) -> Option<Idleness> {
         // events may wait for anything.
         For::Data if asleep.asked == Asked::Unseen => Stalled,
         For::Events if asleep.asked == Asked::Unseen && !asleep.several => MayBeIdle,
+        // Of one that computed all the while: a question to it would not have been seen.
+        For::Data | For::Events
+            if !asleep.several && is_by(asleep) && is_busy(asleep.behind, paths) =>
+        {
+            MayBeIdle
+        }
         _ if asleep.asked == Asked::Mutual && is_busy(asleep.behind, paths) => MayBeIdle,
         For::Signal => Idle,
         // The kernel says that nothing else can be meant: a terminal, inotify, a new connection.
@@ -250,6 +271,11 @@ pub(super) fn judge(asleep: &Asleep<'_>, paths: &Paths) -> Option<Idleness> {
             Ended::Network | Ended::Interrupt | Ended::Uncertain | Ended::Nobody => MayBeIdle,
         },
     })
+}
+
+/// Whether a thread of this machine ended it.
+fn is_by(asleep: &Asleep<'_>) -> bool {
+    matches!(asleep.ended, Ended::By(_))
 }
 
 fn is_poll(wait: &Wait) -> bool {
