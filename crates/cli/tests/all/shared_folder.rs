@@ -114,9 +114,10 @@ fn rows() -> Vec<Row> {
 }
 
 /// Flags that name an input, and those of a test of its own.
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 8] = [
     "advise chunks --prices",
     "record --cgroup",
+    "watch --cgroup",
     "record --recover",
     "replay chunks --prices",
     "replay reclaim --beside",
