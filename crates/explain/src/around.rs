@@ -137,7 +137,7 @@ fn is_memory(word: &str) -> bool {
 /// Returns the cause of a trigger by the waits of its window; `None` where none of them makes it.
 fn cause(trigger: &Trigger, waiting: &[Waiting]) -> Option<Cause> {
     let own = trigger.tid.is_some();
-    // What somebody stopped on purpose keeps nobody else from going on.
+    // A stop is a cause of the stopped thread's own trigger only: other threads go on.
     let lost =
         |one: &&Waiting| one.idleness == Idleness::Stalled && (own || word_of(one) != "stopped");
     let mut rows: Vec<&Waiting> = waiting.iter().filter(lost).collect();

@@ -19,7 +19,7 @@ pub(crate) struct Stay {
     pub(crate) deep: bool,
     /// Whether the kernel counts the sleep as one for I/O.
     pub(crate) for_io: bool,
-    /// What the sleep was for, by its call and by who ended it.
+    /// The purpose of the sleep, by its call and the thread that ended it.
     pub(crate) otherwise: Why,
     /// Whether its cgroup had used up its CPU quota.
     pub(crate) throttled: bool,

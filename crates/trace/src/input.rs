@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use crate::Kind;
 
-    /// What comes before a wrong row is told: waits that are not over, too.
+    /// Rows before a wrong one are read, and waits that are not over with them.
     #[test]
     fn an_error_comes_after_the_open_waits() {
         let text = concat!(

@@ -9,7 +9,7 @@ const APART: Nanos = Nanos::secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     all: u64,
-    /// Of those the ones that no line has told of.
+    /// Lost records that no line has named yet.
     untold: u64,
     /// The longest time between two readings after which records were missing.
     late: Nanos,

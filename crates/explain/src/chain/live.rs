@@ -110,7 +110,7 @@ struct Thread {
     woken_by: Option<(u32, u64)>,
 }
 
-/// Who asks whom, by who wakes whom.
+/// Finds the thread of a pair that asks the other, from their wakings.
 #[derive(Debug, Default)]
 pub struct Asks {
     pairs: Pairs,
@@ -254,6 +254,17 @@ mod tests {
         for woken in [1_000, 2_000, 3_000] {
             assert!(!asks.is_loss(&read(8, 7, woken)));
         }
+        // The server reads only now what the client had sent before it slept.
+        let mut asks = Asks::default();
+        let reads = |call, arguments| Slept {
+            call,
+            arguments,
+            waker_call: Some("recvmsg"),
+            ..read(7, 8, 1_000)
+        };
+        assert!(asks.is_loss(&reads("recvfrom", [Some(3), None, None])));
+        let several = [Some(1), Some(5), None];
+        assert!(!asks.is_loss(&reads("poll", several)), "a loop of events");
         // By 9, which the server asked.
         let mut asks = Asks::default();
         asks.born(7);
