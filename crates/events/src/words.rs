@@ -43,7 +43,10 @@ macro_rules! words {
             type Err = String;
 
             fn from_str(word: &str) -> ::std::result::Result<$name, String> {
-                $crate::words::one_of($what, word, $name::ALL)
+                match word {
+                    $($word => Ok($name::$variant),)+
+                    _ => $crate::words::one_of($what, word, $name::ALL),
+                }
             }
         }
     };

@@ -22,6 +22,16 @@ pub(super) enum Value<'a> {
     Word(&'static str),
 }
 
+impl<'a> Value<'a> {
+    pub(super) fn text(self) -> Option<&'a str> {
+        match self {
+            Value::Text(text) => Some(text),
+            Value::Word(word) => Some(word),
+            _ => None,
+        }
+    }
+}
+
 /// Where an event's cells go. A cell that is not put is null.
 pub(super) trait Put {
     /// Puts `value` into `column`, at most once an event.
@@ -43,8 +53,12 @@ impl Wrong {
         Wrong(format!("column {}: {why}", column.name()))
     }
 
-    fn missing(column: Column) -> Wrong {
+    pub(super) fn missing(column: Column) -> Wrong {
         Wrong(format!("column {} is null", column.name()))
+    }
+
+    pub(super) fn no_text(column: Column) -> Wrong {
+        Wrong::in_column(column, "it holds no text")
     }
 }
 
@@ -64,6 +78,7 @@ impl<T: Scalar> Cell for T {
     fn put_cells(&self, columns: &[Column], to: &mut impl Put) {
         to.put_cell(columns[0], self.value());
     }
+    #[inline(always)]
     fn from_cells(columns: &[Column], from: &impl Get) -> Result<T, Wrong> {
         let value = from.get(columns[0]);
         T::from_value(columns[0], value.ok_or_else(|| Wrong::missing(columns[0]))?)
@@ -76,6 +91,7 @@ impl<T: Scalar> Cell for Option<T> {
             to.put_cell(columns[0], value.value());
         }
     }
+    #[inline(always)]
     fn from_cells(columns: &[Column], from: &impl Get) -> Result<Option<T>, Wrong> {
         let value = from.get(columns[0]);
         value
@@ -90,6 +106,7 @@ impl<const N: usize> Cell for [Option<u64>; N] {
             value.put_cells(&[column], to);
         }
     }
+    #[inline(always)]
     fn from_cells(columns: &[Column], from: &impl Get) -> Result<[Option<u64>; N], Wrong> {
         let mut all = [None; N];
         for (value, &column) in all.iter_mut().zip(columns) {
@@ -110,6 +127,7 @@ impl Cell for Option<AddressRange> {
             range.end.put_cells(&columns[1..], to);
         }
     }
+    #[inline(always)]
     fn from_cells(columns: &[Column], from: &impl Get) -> Result<Option<AddressRange>, Wrong> {
         let Some(start) = Cell::from_cells(&columns[..1], from)? else {
             return Ok(None);
@@ -133,6 +151,7 @@ impl Cell for Option<AddressRange> {
 }
 
 /// Which unsigned number a value of the column is; only a reader's fault could give another.
+#[inline]
 fn unsigned(column: Column, value: Value<'_>) -> Result<u64, Wrong> {
     match value {
         Value::Unsigned(number) => Ok(number),
@@ -142,6 +161,7 @@ fn unsigned(column: Column, value: Value<'_>) -> Result<u64, Wrong> {
     }
 }
 
+#[inline]
 fn signed(column: Column, value: Value<'_>) -> Result<i64, Wrong> {
     match value {
         Value::Signed(number) => Ok(number),
@@ -157,7 +177,8 @@ macro_rules! numbers {
             fn value(&self) -> Value<'_> {
                 Value::$variant(<$wide>::from(*self))
             }
-            fn from_value(column: Column, value: Value<'_>) -> Result<$type, Wrong> {
+            #[inline]
+    fn from_value(column: Column, value: Value<'_>) -> Result<$type, Wrong> {
                 let number = $read(column, value)?;
                 <$type>::try_from(number).map_err(|_| {
                     Wrong::in_column(column, format!("{number} does not fit into 32 bits"))
@@ -176,6 +197,7 @@ impl Scalar for u64 {
     fn value(&self) -> Value<'_> {
         Value::Unsigned(*self)
     }
+    #[inline]
     fn from_value(column: Column, value: Value<'_>) -> Result<u64, Wrong> {
         unsigned(column, value)
     }
@@ -185,6 +207,7 @@ impl Scalar for i64 {
     fn value(&self) -> Value<'_> {
         Value::Signed(*self)
     }
+    #[inline]
     fn from_value(column: Column, value: Value<'_>) -> Result<i64, Wrong> {
         signed(column, value)
     }
@@ -196,7 +219,8 @@ macro_rules! wrapped {
             fn value(&self) -> Value<'_> {
                 self.0.value()
             }
-            fn from_value(column: Column, value: Value<'_>) -> Result<$type, Wrong> {
+            #[inline]
+    fn from_value(column: Column, value: Value<'_>) -> Result<$type, Wrong> {
                 Scalar::from_value(column, value).map($type)
             }
         }
@@ -209,6 +233,7 @@ impl Scalar for bool {
     fn value(&self) -> Value<'_> {
         Value::Bool(*self)
     }
+    #[inline]
     fn from_value(column: Column, value: Value<'_>) -> Result<bool, Wrong> {
         match value {
             Value::Bool(value) => Ok(value),
@@ -221,22 +246,19 @@ impl Scalar for Text {
     fn value(&self) -> Value<'_> {
         Value::Text(self)
     }
+    #[inline]
     fn from_value(column: Column, value: Value<'_>) -> Result<Text, Wrong> {
         match value {
             Value::Text(text) => Ok(Text::clone(text)),
             Value::Word(word) => Ok(Text::from(word)),
-            _ => Err(Wrong::in_column(column, "it holds no text")),
+            _ => Err(Wrong::no_text(column)),
         }
     }
 }
 
 /// The word in a cell.
 pub(super) fn word<T: FromStr<Err = String>>(column: Column, value: Value<'_>) -> Result<T, Wrong> {
-    let text = match value {
-        Value::Text(text) => text,
-        Value::Word(word) => word,
-        _ => return Err(Wrong::in_column(column, "it holds no text")),
-    };
+    let text = value.text().ok_or_else(|| Wrong::no_text(column))?;
     text.parse().map_err(|why| Wrong::in_column(column, why))
 }
 

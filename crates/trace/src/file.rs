@@ -13,18 +13,20 @@
 //! | `reader` | row groups in, a few thousand rows at a time |
 //! | `footer` | the file's own description, checked |
 //! | `pages` | a column's pages, checked before anything is allocated for them |
-//! | `rows` | decoded rows of a column |
+//! | `rows`, `hybrid` | rows of a column, decoded |
 //! | `compact` | as much of Thrift as these checks need |
 //!
-//! The `parquet` crate writes the file around the columns, and reads what was checked.
+//! The `parquet` crate writes the file around the columns, and reads the footer and the headers of pages.
 
 mod batch;
 mod chunk;
 mod compact;
 mod footer;
+mod hybrid;
 mod pages;
 mod reader;
 mod rows;
+mod texts;
 mod writer;
 
 use parquet::errors::ParquetError;

@@ -105,14 +105,18 @@ impl Event {
     }
 
     fn from_cells(from: &impl Get) -> Result<Event, Wrong> {
-        let kind: Text = Cell::from_cells(&[Column::Kind], from)?;
+        let kind = from.get(Column::Kind);
+        let kind = kind.ok_or_else(|| Wrong::missing(Column::Kind))?;
+        let Some(kind) = kind.text() else {
+            return Err(Wrong::no_text(Column::Kind));
+        };
         Ok(Event {
             time: Cell::from_cells(&[Column::TimeNs], from)?,
             cpu: Cell::from_cells(&[Column::Cpu], from)?,
             pid: Cell::from_cells(&[Column::Pid], from)?,
             tid: Cell::from_cells(&[Column::Tid], from)?,
             comm: Cell::from_cells(&[Column::Comm], from)?,
-            kind: Kind::from_cells(&kind, from)?,
+            kind: Kind::from_cells(kind, from)?,
         })
     }
 }

@@ -361,12 +361,14 @@ row! {
 }
 
 /// Whether a column is true; null is false.
+#[inline(always)]
 fn is_set(column: Column, from: &impl Get) -> Result<bool, Wrong> {
     let set: Option<bool> = Cell::from_cells(&[column], from)?;
     Ok(set == Some(true))
 }
 
 /// Refuses moments of which a later one comes first.
+#[inline]
 fn in_order(moments: &[(Column, Option<Nanos>)]) -> Result<(), Wrong> {
     let mut last: Option<(Column, Nanos)> = None;
     for (column, time) in moments {
@@ -384,6 +386,7 @@ fn in_order(moments: &[(Column, Option<Nanos>)]) -> Result<(), Wrong> {
 }
 
 /// Reads something that is there where its first column is not null; else all of `columns` must be null.
+#[inline(always)]
 fn there<T>(
     columns: &[Column],
     from: &impl Get,
@@ -408,6 +411,7 @@ impl Cell for Option<Task> {
         task.tid.put_cells(&columns[..1], to);
         task.comm.put_cells(&columns[1..], to);
     }
+    #[inline(always)]
     fn from_cells(columns: &[Column], from: &impl Get) -> Result<Option<Task>, Wrong> {
         there(columns, from, || {
             Ok(Task {
@@ -425,6 +429,7 @@ impl Cell for Option<Call> {
         call.name.put_cells(&columns[1..], to);
         call.arguments.put_cells(&columns[2..], to);
     }
+    #[inline(always)]
     fn from_cells(columns: &[Column], from: &impl Get) -> Result<Option<Call>, Wrong> {
         there(columns, from, || {
             Ok(Call {
@@ -444,6 +449,7 @@ impl Cell for Option<Waker> {
         waker.context.put_cells(&columns[2..], to);
         waker.call.put_cells(&columns[3..], to);
     }
+    #[inline(always)]
     fn from_cells(columns: &[Column], from: &impl Get) -> Result<Option<Waker>, Wrong> {
         there(columns, from, || {
             Ok(Waker {
@@ -464,6 +470,7 @@ impl Cell for Option<Stack> {
         stack.frames.put_cells(&columns[..1], to);
         stack.of_a_like_wait.put_cells(&columns[1..], to);
     }
+    #[inline(always)]
     fn from_cells(columns: &[Column], from: &impl Get) -> Result<Option<Stack>, Wrong> {
         there(columns, from, || {
             Ok(Stack {

@@ -1,7 +1,5 @@
 use std::collections::HashMap;
 
-use parquet::data_type::ByteArray;
-
 use crate::cell::{Put, Text, Value};
 use crate::column::{Column, ColumnType};
 
@@ -92,36 +90,6 @@ impl Texts {
         self.known.clear();
         self.recent.clear();
         self.words.clear();
-    }
-}
-
-/// Values as a file's pages have them.
-pub(super) enum Values {
-    Int32(Vec<i32>),
-    Int64(Vec<i64>),
-    Bool(Vec<bool>),
-    Text(Vec<ByteArray>),
-}
-
-impl Values {
-    /// Returns how many there are.
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Values::Int32(values) => values.len(),
-            Values::Int64(values) => values.len(),
-            Values::Bool(values) => values.len(),
-            Values::Text(values) => values.len(),
-        }
-    }
-
-    /// Empties it, and keeps what it has allocated.
-    pub(super) fn clear(&mut self) {
-        match self {
-            Values::Int32(values) => values.clear(),
-            Values::Int64(values) => values.clear(),
-            Values::Bool(values) => values.clear(),
-            Values::Text(values) => values.clear(),
-        }
     }
 }
 

@@ -2,8 +2,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, Type as Physical};
-use parquet::column::page::{Page, PageMetadata, PageReader};
-use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::column::page::Page;
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::ColumnDescPtr;
@@ -19,18 +18,17 @@ const LARGEST_DICTIONARY: usize = 4 << 20;
 /// How many times larger a dictionary can be once it is decoded: four bytes are the shortest text.
 const DECODED: usize = 16;
 
-const SHORT: &str = "a page has fewer values than it says";
-const CUT_OFF: &str = "a page's levels are cut off";
+pub(super) const SHORT: &str = "a page has fewer values than it says";
+pub(super) const CUT_OFF: &str = "a page's levels are cut off";
 const WRONG_SIZE: &str = "a page's size is not that of its content";
 
-/// The pages of one column in one row group, for the library's column reader.
+/// The pages of one column in one row group.
 ///
-/// The library reads headers and decodes levels and values. But it reserves what a header claims (arrow-rs issue 10734)
-/// and, as of 60.1, panics on texts and runs that are cut off. So [`Pages::survey`] checks the claims of all pages before
-/// anything is allocated for them, pages are decompressed here, and each is walked over before the library decodes it.
+/// The library reads their headers. But it reserves what a header claims (arrow-rs issue 10734), and, as of 60.1, panics on texts and
+/// runs that are cut off. So [`Pages::survey`] checks the claims of all pages before anything is allocated for them, pages are
+/// decompressed here, and levels and values are decoded in `rows`.
 pub(super) struct Pages {
     codec: Codec,
-    physical: Physical,
     /// Whether pages have definition levels.
     nullable: bool,
     /// As they are in the file, still compressed.
@@ -82,7 +80,6 @@ impl Pages {
         }
         Ok(Pages {
             codec,
-            physical,
             nullable: column.max_def_level() > 0,
             pages: pages.into_iter(),
             footprint: largest + DECODED * dictionary.unwrap_or(0),
@@ -94,59 +91,33 @@ impl Pages {
         self.footprint
     }
 
-    /// Decompresses a page and checks what the library would believe.
-    fn open(&self, mut page: Page) -> Result<Page, String> {
-        match &mut page {
-            Page::DictionaryPage {
-                buf, num_values, ..
-            } => {
-                *buf = self.decompressed(buf, 0)?;
-                // The library makes room for so many; the shortest have four bytes.
-                if u64::from(*num_values) * 4 > buf.len() as u64 {
-                    return Err(SHORT.to_owned());
-                }
-                self.check_values(buf, Encoding::PLAIN, *num_values)?;
-            }
-            Page::DataPage {
-                buf,
-                num_values,
-                encoding,
-                ..
-            } => {
-                *buf = self.decompressed(buf, 0)?;
-                let (mut levels, mut values) = (&[][..], &buf[..]);
-                if self.nullable {
-                    let (length, rest) = buf.split_first_chunk().ok_or(CUT_OFF)?;
-                    let length = u32::from_le_bytes(*length) as usize;
-                    (levels, values) = rest.split_at_checked(length).ok_or(CUT_OFF)?;
-                }
-                let defined = self.defined(levels, *num_values)?;
-                self.check_values(values, *encoding, defined)?;
-                if values.is_empty() {
-                    *buf = padded(buf);
-                }
-            }
+    /// Returns whether pages have definition levels.
+    pub(super) fn nullable(&self) -> bool {
+        self.nullable
+    }
+
+    /// Returns the next page, decompressed.
+    pub(super) fn next(&mut self) -> Result<Option<Page>, String> {
+        let Some(mut page) = self.pages.next() else {
+            return Ok(None);
+        };
+        let before = match &page {
             Page::DataPageV2 {
-                buf,
-                num_values,
-                encoding,
-                def_levels_byte_len,
-                is_compressed,
+                is_compressed: false,
                 ..
-            } => {
-                let length = *def_levels_byte_len as usize;
-                if *is_compressed {
-                    *buf = self.decompressed(buf, length)?;
-                }
-                let (levels, values) = buf.split_at_checked(length).ok_or(CUT_OFF)?;
-                let defined = self.defined(levels, *num_values)?;
-                self.check_values(values, *encoding, defined)?;
-                if values.is_empty() {
-                    *buf = padded(buf);
-                }
-            }
+            } => return Ok(Some(page)),
+            Page::DataPageV2 {
+                def_levels_byte_len,
+                ..
+            } => *def_levels_byte_len as usize,
+            Page::DictionaryPage { .. } | Page::DataPage { .. } => 0,
+        };
+        match &mut page {
+            Page::DictionaryPage { buf, .. }
+            | Page::DataPage { buf, .. }
+            | Page::DataPageV2 { buf, .. } => *buf = self.decompressed(buf, before)?,
         }
-        Ok(page)
+        Ok(Some(page))
     }
 
     /// Decompresses what comes after the first `before` bytes.
@@ -162,63 +133,6 @@ impl Pages {
             .decompress(block, &mut to[before..])
             .map_err(|error| error.to_string())?;
         Ok(Bytes::from(to))
-    }
-
-    /// Returns how many of `count` values are not null, by their levels.
-    fn defined(&self, levels: &[u8], count: u32) -> Result<u32, String> {
-        if self.nullable {
-            check_runs(levels, 1, count)
-        } else {
-            Ok(count)
-        }
-    }
-
-    fn check_values(&self, bytes: &[u8], encoding: Encoding, count: u32) -> Result<(), String> {
-        match encoding {
-            // Fixed widths the library checks.
-            Encoding::PLAIN if self.physical == Physical::BYTE_ARRAY => {
-                let mut rest = bytes;
-                for _ in 0..count {
-                    let (length, after) = rest.split_first_chunk().ok_or(SHORT)?;
-                    let length = u32::from_le_bytes(*length) as usize;
-                    rest = after.get(length..).ok_or(SHORT)?;
-                }
-            }
-            Encoding::RLE => {
-                // Four bytes with the length come first.
-                check_runs(bytes.get(4..).unwrap_or_default(), 1, count)?;
-            }
-            Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => {
-                if let Some((&width, runs)) = bytes.split_first() {
-                    check_runs(runs, width, count)?;
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
-impl Iterator for Pages {
-    type Item = ParquetResult<Page>;
-
-    fn next(&mut self) -> Option<ParquetResult<Page>> {
-        let page = self.pages.next()?;
-        Some(self.open(page).map_err(ParquetError::General))
-    }
-}
-
-impl PageReader for Pages {
-    fn get_next_page(&mut self) -> ParquetResult<Option<Page>> {
-        self.next().transpose()
-    }
-
-    fn peek_next_page(&mut self) -> ParquetResult<Option<PageMetadata>> {
-        Err(ParquetError::NYI("rows are not skipped".to_owned()))
-    }
-
-    fn skip_next_page(&mut self) -> ParquetResult<()> {
-        Err(ParquetError::NYI("rows are not skipped".to_owned()))
     }
 }
 
@@ -321,115 +235,5 @@ fn check_encoding(page: &Page, physical: Physical, has_dictionary: bool) -> Resu
         _ => refuse(
             "a page has an encoding that is not read here; write it PLAIN or with a dictionary",
         ),
-    }
-}
-
-/// Walks over the runs of Parquet's hybrid of run lengths and bit packing, until they have `count` values of `width` bits;
-/// returns how many of these are not 0, where `width` is 1.
-///
-/// ```text
-/// header (varint) even: header / 2 times the value that follows in whole bytes
-/// header (varint) odd:  header / 2 groups of eight values follow, lowest bits first
-/// ```
-fn check_runs(mut bytes: &[u8], width: u8, count: u32) -> Result<u32, String> {
-    let (mut left, mut ones) = (u64::from(count), 0);
-    loop {
-        let mut header = 0;
-        for shift in (0..).step_by(7) {
-            // The library panics on a longer one.
-            if shift > 28 {
-                return Err("a page has a run that is longer than any may be".to_owned());
-            }
-            let Some((&byte, rest)) = bytes.split_first() else {
-                return Ok(ones);
-            };
-            bytes = rest;
-            header |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-        let run = header >> 1;
-        if header & 1 == 1 {
-            // Writers may cut off the last group.
-            let length = run.saturating_mul(u64::from(width)).min(bytes.len() as u64);
-            let (packed, rest) = bytes.split_at(length as usize);
-            if width == 1 {
-                ones += ones_in(packed, left);
-            }
-            bytes = rest;
-            left = left.saturating_sub(run * 8);
-        } else {
-            let Some((value, rest)) = bytes.split_at_checked(usize::from(width).div_ceil(8)) else {
-                return Ok(ones);
-            };
-            if value.iter().any(|&byte| byte != 0) {
-                ones += run.min(left) as u32;
-            }
-            bytes = rest;
-            left = left.saturating_sub(run);
-        }
-        if left == 0 {
-            return Ok(ones);
-        }
-    }
-}
-
-/// Counts the bits that are set among the first `most`.
-fn ones_in(packed: &[u8], most: u64) -> u32 {
-    let whole = packed.len().min((most / 8) as usize);
-    let rest = packed.get(whole).filter(|_| most / 8 == whole as u64);
-    let rest = rest.map_or(0, |byte| byte & ((1 << (most % 8)) - 1));
-    packed[..whole]
-        .iter()
-        .map(|byte| byte.count_ones())
-        .sum::<u32>()
-        + rest.count_ones()
-}
-
-/// The page's bytes with four more: where all values are null, writers may leave out even the width or the length of the
-/// values, which the library asks for.
-fn padded(bytes: &[u8]) -> Bytes {
-    [bytes, &[0; 4]].concat().into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_are_counted_as_far_as_they_are_asked_for() {
-        for (bytes, count, ones) in [
-            (&[0x03, 0b0101_0101][..], 8, 4),
-            (&[0x03, 0b0101_0101], 3, 2),
-            (&[0x10, 1], 8, 8),
-            (&[0x10, 1], 5, 5),
-            (&[0x10, 0, 0x04, 1], 10, 2),
-            (&[0x05, 0xff], 16, 8), // the second group is cut off
-            (&[0x10], 8, 0),
-            (&[], 8, 0),
-            (&[0x03, 0xff], 0, 0),
-        ] {
-            assert_eq!(check_runs(bytes, 1, count), Ok(ones), "{bytes:?}");
-        }
-        assert!(check_runs(&[0xff; 12], 1, 8).is_err());
-        assert!(check_runs(&[0xff; 12], 1, 0).is_err(), "the library looks");
-        for width in [0, 7, 32] {
-            for bytes in [[0xfe_u8, 0xff, 0xff, 0xff, 0x0f], [0; 5], [5; 5]] {
-                assert!(check_runs(&bytes, width, u32::MAX).is_ok());
-            }
-        }
-    }
-
-    #[test]
-    fn headers_that_lie_are_garbage() {
-        // Field 3, the size: -1. Field 8 within it field 6, repetition levels: 2^31 - 1.
-        assert!(check_headers(&[0x35, 0x01, 0]).is_err());
-        let long = [0x8c, 0x65, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0, 0];
-        assert!(check_headers(&long).is_err());
-        // A list of 2^31 booleans, which take no bytes.
-        let list = [0x99, 0xf1, 0xff, 0xff, 0xff, 0xff, 0x07, 0];
-        assert!(check_headers(&list).is_err());
-        assert_eq!(check_headers(&[0x35, 0x02, 0, 0xff]), Ok(()));
     }
 }

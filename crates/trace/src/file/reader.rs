@@ -1,43 +1,43 @@
 use std::io::{Read, Seek, SeekFrom};
-use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::column::reader::get_column_reader;
 
 use super::footer::Footer;
 use super::pages::Pages;
-use super::rows::{Rows, Texts};
+use super::rows::{Cells, Rows};
+use super::texts::{OfColumn, Texts};
 use crate::cell::{Get, Value, Wrong};
-use crate::column::Column;
+use crate::column::{Column, ColumnType};
 use crate::{Error, Event, Metadata, Place};
 
-/// Rows that are decoded at a time.
-const ROWS: usize = 8_192;
+/// Rows that are decoded at a time: what they take stays in a CPU's caches.
+const ROWS: usize = 2_048;
 /// Most memory that the pages of one row group may take while they are read.
 const LARGEST_FOOTPRINT: usize = 1 << 30;
 
 /// Reads a trace file, event by event; it holds one row group as it is in the file (ours have a
-/// few MiB), a page of each column, and some 8,000 events decoded.
+/// few MiB), a page of each column, and some 2,000 events decoded.
 ///
 /// An error ends it. About 2 million memory events a second are usual.
 pub struct Reader<R> {
     source: R,
     footer: Footer,
     next_group: usize,
+    /// The columns of the row group, as far as they are not decoded.
+    columns: Vec<Rows>,
     group_rows_left: u64,
     /// The number of the row that comes next.
     row: u64,
     decoded: Decoded,
-    texts: Texts,
+    kept: Texts,
     ended: bool,
 }
 
 /// Some rows. Not generic over where the file is, so that making events of them is compiled once, here.
 struct Decoded {
-    /// By column; `None` where the file has no such column.
-    columns: Vec<Option<Rows>>,
-    /// By column, whether any of these rows has a value there: most columns have none.
-    any: Vec<bool>,
+    /// By column; empty where the file has no such column, or these rows have no value there.
+    cells: Vec<Cells>,
+    texts: Vec<OfColumn>,
     /// How many rows these are, and which of them comes next.
     rows: usize,
     next: usize,
@@ -51,12 +51,20 @@ impl Decoded {
 }
 
 impl Get for Decoded {
-    #[inline]
+    // Where the column is known, little is left of this.
+    #[inline(always)]
     fn get(&self, column: Column) -> Option<Value<'_>> {
-        if !self.any[column as usize] {
+        let cells = self.cells.get(column as usize)?;
+        if *cells.valid.get(self.next)? == 0 {
             return None;
         }
-        self.columns[column as usize].as_ref()?.get(self.next)
+        let value = *cells.values.get(self.next)?;
+        Some(match column.column_type() {
+            ColumnType::Bool => Value::Bool(value != 0),
+            ColumnType::Text => Value::Text(self.texts[column as usize].get(value)?),
+            _ if cells.signed => Value::Signed(value.cast_signed()),
+            _ => Value::Unsigned(value),
+        })
     }
 }
 
@@ -73,15 +81,16 @@ impl<R: Read + Seek> Reader<R> {
             source,
             footer,
             next_group: 0,
+            columns: Vec::new(),
             group_rows_left: 0,
             row: 0,
             decoded: Decoded {
-                columns: Column::ALL.iter().map(|_| None).collect(),
-                any: vec![false; Column::ALL.len()],
+                cells: Column::ALL.iter().map(|_| Cells::default()).collect(),
+                texts: Column::ALL.iter().map(|_| OfColumn::default()).collect(),
                 rows: 0,
                 next: 0,
             },
-            texts: Texts::default(),
+            kept: Texts::default(),
             ended: false,
         })
     }
@@ -121,7 +130,7 @@ impl<R: Read + Seek> Reader<R> {
         let wrong = |why: String| Error::new(Place::Row(row), why);
         let (rows, chunks) = self.footer.group(self.next_group).map_err(wrong)?;
         self.next_group += 1;
-        self.decoded.columns.fill_with(|| None);
+        self.columns.clear();
         let mut footprint = 0;
         for (file, chunk) in self.footer.columns.iter().zip(chunks) {
             let in_column = |why: String| wrong(format!("column {}: {why}", file.column.name()));
@@ -136,8 +145,8 @@ impl<R: Read + Seek> Reader<R> {
             let pages = Pages::survey(Bytes::from(bytes), chunk.codec, &file.descriptor, rows);
             let pages = pages.map_err(in_column)?;
             footprint += pages.footprint();
-            let reader = get_column_reader(Arc::clone(&file.descriptor), Box::new(pages));
-            self.decoded.columns[file.column as usize] = Some(Rows::new(file.column, reader));
+            let physical = file.descriptor.physical_type();
+            self.columns.push(Rows::new(file.column, physical, pages));
         }
         if footprint > LARGEST_FOOTPRINT {
             return Err(wrong(format!(
@@ -152,15 +161,21 @@ impl<R: Read + Seek> Reader<R> {
     /// Decodes the next rows of all columns.
     fn decode(&mut self) -> Result<(), Error> {
         let rows = usize::try_from(self.group_rows_left).map_or(ROWS, |left| left.min(ROWS));
-        for column in self.decoded.columns.iter_mut().flatten() {
-            column.fill(rows, &mut self.texts).map_err(|why| {
+        for column in &mut self.columns {
+            let at = column.column() as usize;
+            let (cells, texts) = (&mut self.decoded.cells[at], &mut self.decoded.texts[at]);
+            let read = column.fill(rows, cells);
+            let is_text = column.column().column_type() == ColumnType::Text;
+            let read = read.and_then(|()| match is_text {
+                true => texts.read(cells, &mut self.kept),
+                false => Ok(()),
+            });
+            read.map_err(|why| {
                 let name = column.column().name();
                 let why = format!("column {name}, in this row or the {rows} from it: {why}");
                 Error::new(Place::Row(self.row), why)
             })?;
         }
-        let any = self.decoded.any.iter_mut().zip(&self.decoded.columns);
-        any.for_each(|(any, column)| *any = column.as_ref().is_some_and(Rows::is_any));
         (self.decoded.next, self.decoded.rows) = (0, rows);
         self.group_rows_left -= rows as u64;
         Ok(())
