@@ -523,7 +523,7 @@ mod tests {
         format!(
             r#"{{"schema":"stopgap.watch/3","version":"0","told":"stall","unix_s":0,"triggers":[{{"kind":"{kind}",
             "at_ns":{end},"measured_ns":5,"threshold_ns":100,"open":false}}],"begin_ns":{begin},"end_ns":{end},"from_ns":0,
-            "taken_ns":{end},"suppressed":0,"cause":{{"word":"{word}","text":"{word}, 90 %","waiting":[]}},{findings}}}"#
+            "taken_ns":{end},"suppressed":0,"cause":{{"word":"{word}","text":"{word}, 90 %","waiting":[]}},"causes":[],{findings}}}"#
         )
         .replace('\n', "")
     }

@@ -33,35 +33,41 @@ pub fn windows(stall: &Stall) -> Vec<StallWindow> {
     stall.triggers.iter().map(of).collect()
 }
 
-/// Returns the trigger that leads a stall, and its cause: pressure that the trace explains, else the thread that lost most.
-/// `waiting` has the waits within each of [`windows`].
+/// Returns the cause of each trigger of a stall, in their order; `None` where the trace has none. `waiting` has the waits within
+/// each of [`windows`].
 #[must_use]
-pub fn headline<'s>(stall: &'s Stall, waiting: &[Vec<Waiting>]) -> (Option<&'s Trigger>, Cause) {
+pub fn causes(stall: &Stall, waiting: &[Vec<Waiting>]) -> Vec<Option<Cause>> {
     let causes = stall.triggers.iter().zip(waiting);
-    let causes = causes.filter_map(|(trigger, waiting)| Some((trigger, cause(trigger, waiting)?)));
-    let rank = |(trigger, cause): &(&Trigger, Cause)| {
+    let of = |(trigger, waiting): (&Trigger, &Vec<Waiting>)| {
+        let mut cause = cause(trigger, waiting)?;
+        cause.text.push_str(&before(stall, trigger));
+        Some(cause)
+    };
+    causes.map(of).collect()
+}
+
+/// Returns the trigger that leads a stall, and its cause: memory pressure that the trace explains, else who waits for a disk, else the
+/// thread that lost most. `causes` are those of [`causes`].
+#[must_use]
+pub fn headline<'s>(stall: &'s Stall, causes: &[Option<Cause>]) -> (Option<&'s Trigger>, Cause) {
+    let causes = stall.triggers.iter().zip(causes);
+    let causes = causes.filter_map(|(trigger, cause)| Some((trigger, cause.as_ref()?)));
+    let rank = |(trigger, cause): &(&Trigger, &Cause)| {
+        let by_disk = cause
+            .culprit
+            .as_ref()
+            .is_some_and(|end| end.cause == "disk");
         let kind = match trigger.kind {
             TriggerKind::MemoryPressure => 3,
             // A thread that waits for the disk says who it is.
-            _ if cause
-                .culprit
-                .as_ref()
-                .is_some_and(|end| end.cause == "disk")
-                && trigger.tid.is_some() =>
-            {
-                2
-            }
+            _ if by_disk && trigger.tid.is_some() => 2,
             TriggerKind::IoPressure => 1,
             _ => 0,
         };
         (kind, trigger.tid.is_some(), trigger.measured_ns)
     };
-    let leads = causes.max_by_key(rank);
-    match leads {
-        Some((trigger, mut cause)) => {
-            cause.text.push_str(&before(stall, trigger));
-            (Some(trigger), cause)
-        }
+    match causes.max_by_key(rank) {
+        Some((trigger, cause)) => (Some(trigger), cause.clone()),
         None => {
             let first = stall.triggers.first();
             (first, unknown(stall, first))

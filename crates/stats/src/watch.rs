@@ -39,8 +39,10 @@ pub struct Page {
     /// When and why it was written.
     #[serde(flatten)]
     pub stall: Stall,
-    /// The explanation.
+    /// The explanation, by the trigger that tells most.
     pub cause: Cause,
+    /// That of each trigger, in their order; null where the trace has none.
+    pub causes: Vec<Option<Cause>>,
     /// The trace file; null where it could not be written.
     pub trace: Option<String>,
     /// The page for people; null where it could not be written.

@@ -75,9 +75,14 @@ pub(super) fn finish(folder: &Path, disk: Bytes, json: bool) -> Result<ExitCode,
     };
     let trace = said(&trace, written);
     let mapped_by = mapped_by(&spool, &stall);
-    let (trigger, cause) = match grows(&stall, &mapped_by) {
-        Some((trigger, cause)) => (Some(trigger), cause),
-        None => around::headline(&stall, &waiting),
+    let (causes, (trigger, cause)) = match grows(&stall, &mapped_by) {
+        // It shares its page with no other trigger.
+        Some((trigger, cause)) => (vec![Some(cause.clone())], (Some(trigger), cause)),
+        None => {
+            let causes = around::causes(&stall, &waiting);
+            let leads = around::headline(&stall, &causes);
+            (causes, leads)
+        }
     };
     let line = line(&stall, trigger, &cause);
     inside_first(&mut findings, &stall);
@@ -85,7 +90,7 @@ pub(super) fn finish(folder: &Path, disk: Bytes, json: bool) -> Result<ExitCode,
     let text = text(
         &stall,
         &line,
-        &cause,
+        (&cause, &causes),
         trace.as_deref(),
         &mapped_by,
         &findings,
@@ -97,6 +102,7 @@ pub(super) fn finish(folder: &Path, disk: Bytes, json: bool) -> Result<ExitCode,
         let told = Told::Stall(Page {
             stall,
             cause,
+            causes,
             trace,
             page,
             mapped_by,
@@ -235,7 +241,7 @@ fn line(stall: &Stall, trigger: Option<&Trigger>, cause: &Cause) -> String {
 fn text(
     stall: &Stall,
     line: &str,
-    cause: &Cause,
+    (cause, causes): (&Cause, &[Option<Cause>]),
     trace: Option<&str>,
     mapped_by: &[MappedBy],
     findings: &Findings,
@@ -246,9 +252,12 @@ fn text(
     };
     let ms = |ns: u64| ns as f64 / 1e6;
     let mut rows = vec![("CAUSE", cause.word.clone())];
-    for trigger in &stall.triggers {
+    for (trigger, own) in stall.triggers.iter().zip(causes) {
         let at = (ms(trigger.at_ns) - ms(stall.from_ns)) / 1e3;
-        let row = format!("{}, at {at:.1} s", words(trigger));
+        // The line has said that of the one that leads.
+        let own = own.as_ref().filter(|own| own.text != cause.text);
+        let why = own.map_or(String::new(), |own| format!(": {}", own.text));
+        let row = format!("{}, at {at:.1} s{why}", words(trigger));
         rows.push(("FIRED", row));
     }
     if stall.suppressed > 0 {

@@ -130,7 +130,7 @@ fn explained(stall: &Stall, events: &[Event]) -> (Findings, Vec<Vec<Waiting>>) {
 
 fn cause_of(trigger: Trigger, events: &[Event]) -> Cause {
     let stall = stall_of(vec![trigger], 0, 0);
-    headline(&stall, &explained(&stall, events).1).1
+    headline(&stall, &causes(&stall, &explained(&stall, events).1)).1
 }
 
 /// ```text
@@ -208,7 +208,7 @@ fn the_cause_is_that_of_the_table() {
             0,
         );
         let (findings, waiting) = explained(&stall, &client_server_disk());
-        let (_, cause) = headline(&stall, &waiting);
+        let (_, cause) = headline(&stall, &causes(&stall, &waiting));
         let slow = findings
             .slow
             .iter()
@@ -331,7 +331,10 @@ fn memory_pressure_is_memorys_doing_whoever_waits_for_a_cpu() {
 fn what_the_trace_does_not_have_is_said() {
     let call = trigger(TriggerKind::SlowCall, Some(7), 500, 1_400);
     let stall = stall_of(vec![call], 500, 1_000);
-    let (_, cause) = headline(&stall, &explained(&stall, &client_server_disk()).1);
+    let (_, cause) = headline(
+        &stall,
+        &causes(&stall, &explained(&stall, &client_server_disk()).1),
+    );
     assert!(
         cause
             .text
@@ -351,7 +354,7 @@ fn what_the_trace_does_not_have_is_said() {
             ..trigger(TriggerKind::SlowCall, Some(7), 0, 900)
         };
         let stall = stall_of(vec![call], 0, 1_000);
-        let (_, cause) = headline(&stall, &explained(&stall, &[]).1);
+        let (_, cause) = headline(&stall, &causes(&stall, &explained(&stall, &[]).1));
         assert!(cause.text.starts_with(words), "{}", cause.text);
     }
 }
@@ -362,7 +365,10 @@ fn pressure_that_is_explained_comes_first() {
     let call = trigger(TriggerKind::SlowCall, Some(7), 1_000, 1_400);
     let pressure = trigger(TriggerKind::IoPressure, None, 1_000, 1_400);
     let stall = stall_of(vec![call.clone(), pressure.clone()], 0, 0);
-    let (leads, cause) = headline(&stall, &explained(&stall, &client_server_disk()).1);
+    let (leads, cause) = headline(
+        &stall,
+        &causes(&stall, &explained(&stall, &client_server_disk()).1),
+    );
     assert_eq!(
         leads.unwrap().kind,
         TriggerKind::SlowCall,
@@ -379,12 +385,18 @@ fn pressure_that_is_explained_comes_first() {
     ));
     let other = trigger(TriggerKind::RunQueue, Some(10), 1_000, 1_400);
     let stall = stall_of(vec![other, pressure], 0, 0);
-    let (leads, cause) = headline(&stall, &explained(&stall, &events).1);
+    let all = causes(&stall, &explained(&stall, &events).1);
+    let words: Vec<&str> = (all.iter().flatten().map(|cause| &*cause.word)).collect();
+    assert_eq!(words, ["run-queue", "io"], "each has its own");
+    let (leads, cause) = headline(&stall, &all);
     assert_eq!(leads.unwrap().kind, TriggerKind::IoPressure);
     assert_eq!(cause.word, "io", "{}", cause.text);
     let pressure = trigger(TriggerKind::MemoryPressure, None, 1_000, 1_400);
     let stall = stall_of(vec![call, pressure], 0, 0);
-    let (leads, cause) = headline(&stall, &explained(&stall, &client_server_disk()).1);
+    let (leads, cause) = headline(
+        &stall,
+        &causes(&stall, &explained(&stall, &client_server_disk()).1),
+    );
     assert_eq!(leads.unwrap().kind, TriggerKind::SlowCall);
     assert_eq!(cause.word, "answer", "{}", cause.text);
 }
