@@ -44,7 +44,7 @@ pub(crate) use roundtrip::ReplayRoundtrip;
 pub(crate) use run::RunFix;
 pub use values::count;
 use values::{MOST_OPERATIONS, between, pid, size};
-pub(crate) use watch::{FAULT, Limit, MapGrowth, Resource, Watch, What};
+pub(crate) use watch::{FAULT, Frame, FrameOf, Limit, MapGrowth, Resource, Watch, What};
 
 /// Find the stall, name its cause, try the fix, before you patch the kernel.
 #[derive(Debug, Parser)]

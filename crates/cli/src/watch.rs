@@ -4,6 +4,7 @@
 //! | module | what |
 //! |---|---|
 //! | `stream` | which waits fire |
+//! | `frames` | frames of a thread's own rhythm, and which are late |
 //! | `triggers` | what else fires |
 //! | `growth` | whose mappings come to the kernel's limit |
 //! | `pace` | how often a window may be written |
@@ -16,6 +17,7 @@
 
 mod aside;
 mod folder;
+mod frames;
 mod growth;
 mod history;
 mod losses;
@@ -45,6 +47,7 @@ use crate::record::targets::{Asked, Others};
 use crate::session::tell;
 use crate::{args, output, places};
 use aside::Aside;
+use frames::Frames;
 use growth::MapGrowth;
 use history::Keeper;
 use losses::Losses;
@@ -171,7 +174,8 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
         not: std::process::id(),
     };
     let keeper = Keeper::start(&directory, &black_box, names.clone());
-    let mut stream = Stream::new(&limits, names, whose);
+    let frames = Frames::new(args.frame.clone(), args.frame_late);
+    let mut stream = Stream::new(&limits, names, whose, frames);
     let now = Linux.now();
     black_box.drain(now.saturating_sub(args.keep), |record| {
         stream.record(record);
@@ -196,6 +200,13 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
         }
     };
     fires.extend(args.mark.iter().map(|mark| format!("mark {mark}")));
+    let late = args.frame_late.map(|late| format!(" {late} late"));
+    let late = late.as_deref().unwrap_or(" a period late");
+    fires.extend(
+        args.frame
+            .iter()
+            .map(|frame| format!("frame of {}{late}", frame.of)),
+    );
     fires.push(format!("kill -USR1 {}", std::process::id()));
     let left = folder::unfinished(&directory).into_iter();
     let left = left.chain(survive::recover(&directory));
@@ -219,9 +230,11 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
         stream,
         triggers,
         growth,
+        readings: [now; 2],
         next_look: now + LOOK,
         paces: BTreeMap::new(),
         pending: Vec::new(),
+        fired_aside: Vec::new(),
         taking: Aside::new(),
         writing: None,
         most: Bytes(0),
@@ -368,10 +381,14 @@ struct Watch<'a> {
     keeper: Option<Keeper>,
     triggers: Triggers,
     growth: Option<MapGrowth>,
+    /// When the rings were read for the last time but one, and the last time.
+    readings: [Nanos; 2],
     /// When waits that are open are looked at next.
     next_look: Nanos,
     paces: BTreeMap<(TriggerKind, String), Pace>,
     pending: Vec<Pending>,
+    /// What fired while a window was taken.
+    fired_aside: Vec<Trigger>,
     /// The window that is written to the disk.
     taking: Aside<Result<Waiting, String>>,
     /// Windows that are to be made into pages, and the one that is.
@@ -416,8 +433,10 @@ impl Watch<'_> {
             if over.is_none() {
                 over = match () {
                     () if others.as_ref().is_some_and(|others| others.have_ended()) => {
-                        Some(match self.args.pid.len() + self.args.cgroup.len() {
-                            1 => "the process ended",
+                        Some(match (self.args.pid.len(), self.args.cgroup.len()) {
+                            (1, 0) => "the process ended",
+                            (0, 1) => "the control group is gone",
+                            (0, _) => "the control groups are gone",
                             _ => "the processes ended",
                         })
                     }
@@ -460,9 +479,14 @@ impl Watch<'_> {
                 fired.extend(stream.record(record));
             },
         )?;
-        if let Some(line) = self.losses.read(now, lost) {
-            tell(&line);
-        }
+        self.have_lost(now, lost);
+        fired.append(&mut self.fired_aside);
+        let frames = self.stream.frames();
+        // A wait that ended meanwhile may be in a ring that had been read, and the batch of a CPU that filled it meanwhile comes with the
+        // next reading. So all is there that was over two readings ago.
+        fired.extend(frames.until(self.readings[0].0));
+        self.readings = [self.readings[1], now];
+        frames.said().iter().for_each(|line| tell(line));
         if let Some(survivor) = &mut self.survivor {
             survivor.send(&self.black_box.last());
         }
@@ -473,6 +497,7 @@ impl Watch<'_> {
             let ran = Linux.thread_cpu();
             let open = self.black_box.open()?;
             fired.extend(self.stream.look(&open));
+            fired.extend(self.stream.look_at_frames(&open, now));
             if let Some(survivor) = &mut self.survivor {
                 survivor.send(&self.black_box.last_open(&open));
             }
@@ -483,6 +508,16 @@ impl Watch<'_> {
             self.give_back();
         }
         Ok(())
+    }
+
+    /// So many records were lost before a reading at `now`.
+    fn have_lost(&mut self, now: Nanos, lost: u64) {
+        if lost > 0 {
+            self.stream.frames().lost();
+        }
+        if let Some(line) = self.losses.read(now, lost) {
+            tell(&line);
+        }
     }
 
     /// Gives the memory of a busy moment back.
@@ -578,7 +613,14 @@ impl Watch<'_> {
         }
         let begin = pending.begin.max(now.saturating_sub(LONGEST_TRACE));
         let from = begin.saturating_sub(self.args.keep);
-        let window = self.black_box.window(from);
+        let (stream, fired) = (&mut self.stream, &mut self.fired_aside);
+        let window = self.black_box.window(from, |record| {
+            fired.extend(stream.record(record));
+        });
+        let window = window.map(|(window, lost)| {
+            self.have_lost(now, lost);
+            window
+        });
         if pending.growing().is_some() {
             let _ = self.black_box.ask_mappers(None); // an error was said when it was asked
         }
@@ -660,6 +702,7 @@ impl Watch<'_> {
         }
         let suppressed = self.paces.values().map(Pace::suppressed).sum();
         let (stalls, failed) = (self.stalls, self.failed);
+        let frames = self.stream.frames().rhythms();
         if self.args.json {
             let told = Told::End(End {
                 stalls,
@@ -667,6 +710,7 @@ impl Watch<'_> {
                 failed,
                 watched_ns: watched.0,
                 why: why.to_owned(),
+                frames,
             });
             output::print(&Document::new(env!("CARGO_PKG_VERSION"), told).to_line())?;
         } else {
@@ -677,6 +721,9 @@ impl Watch<'_> {
                 self.directory.display(),
                 count(suppressed, "trigger"),
             ))?;
+            for told in &frames {
+                output::print(&frames::summary(told))?;
+            }
         }
         if self.losses.all() > 0 {
             tell(&format!(

@@ -46,7 +46,7 @@ pub fn causes(stall: &Stall, waiting: &[Vec<Waiting>]) -> Vec<Option<Cause>> {
     causes.map(of).collect()
 }
 
-/// Returns the trigger that leads a stall, and its cause: memory pressure that the trace explains, else who waits for a disk, else the
+/// Returns the trigger that leads a stall, and its cause: a late frame, else memory pressure that the trace explains, else who waits for a disk, else the
 /// thread that lost most. `causes` are those of [`causes`].
 #[must_use]
 pub fn headline<'s>(stall: &'s Stall, causes: &[Option<Cause>]) -> (Option<&'s Trigger>, Cause) {
@@ -58,6 +58,8 @@ pub fn headline<'s>(stall: &'s Stall, causes: &[Option<Cause>]) -> (Option<&'s T
             .as_ref()
             .is_some_and(|end| end.cause == "disk");
         let kind = match trigger.kind {
+            // Somebody has asked for it.
+            TriggerKind::Frame => 4,
             TriggerKind::MemoryPressure => 3,
             // A thread that waits for the disk says who it is.
             _ if by_disk && trigger.tid.is_some() => 2,
@@ -147,7 +149,15 @@ fn cause(trigger: &Trigger, waiting: &[Waiting]) -> Option<Cause> {
     let lost =
         |one: &&Waiting| one.idleness == Idleness::Stalled && (own || word_of(one) != "stopped");
     let mut rows: Vec<&Waiting> = waiting.iter().filter(lost).collect();
-    if own && sum(&rows) * 2 < trigger.measured_ns.unwrap_or(2 * LEAST_NS) {
+    // What a frame takes is late, whether its thread ran or waited.
+    let ran = match trigger.kind {
+        TriggerKind::Frame => {
+            let length = trigger.at_ns.saturating_sub(trigger.begin_ns?);
+            length.saturating_sub(waiting.iter().map(|row| row.total_ns).sum())
+        }
+        _ => 0,
+    };
+    if own && (sum(&rows) + ran) * 2 < trigger.measured_ns.unwrap_or(2 * LEAST_NS) {
         // Its call was asked for, or who asks whom shows later than when it fired.
         rows = waiting.iter().collect();
     }
@@ -155,8 +165,11 @@ fn cause(trigger: &Trigger, waiting: &[Waiting]) -> Option<Cause> {
         // Pages that come back from the disk are pressure, too; what a call waits for at a disk is not.
         rows.retain(|row| word_of(row) != "io" || row.call.is_none());
     }
-    let all = sum(&rows);
+    let all = sum(&rows) + ran;
     let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    if ran > 0 {
+        sums.insert("on-cpu", ran);
+    }
     for row in &rows {
         *sums.entry(word_of(row)).or_default() += row.total_ns;
     }
@@ -180,12 +193,19 @@ fn cause(trigger: &Trigger, waiting: &[Waiting]) -> Option<Cause> {
         .copied()
         .filter(|row| word_of(row) == word)
         .collect();
-    let ns = sum(&of_it);
+    let ns = sums[word];
     let share = ns as f64 / all as f64;
-    let chain = Chain::of(&of_it);
-    let who = match own {
-        true => String::new(),
-        false => format!("; most by {}", chain.waiting.task),
+    let chain = (!of_it.is_empty()).then(|| Chain::of(&of_it));
+    let who = match (own, &chain) {
+        (false, Some(chain)) => format!("; most by {}", chain.waiting.task),
+        _ => String::new(),
+    };
+    let (text, culprit) = match chain {
+        Some(chain) => (chain.text(ns), chain.culprit(all)),
+        None => {
+            let itself = itself(trigger, share);
+            (itself.text.clone(), Some(itself))
+        }
     };
     let also = sums
         .iter()
@@ -196,15 +216,26 @@ fn cause(trigger: &Trigger, waiting: &[Waiting]) -> Option<Cause> {
     Some(Cause {
         word: word.to_owned(),
         text: format!(
-            "{word}, {:.0} % of {}{who}: {}{also}",
+            "{word}, {:.0} % of {}{who}: {text}{also}",
             share * 100.0,
             ms(all),
-            chain.text(ns),
         ),
         share: Some(share),
-        culprit: chain.culprit(all),
+        culprit,
         waiting: rows.into_iter().take(MOST_WAITING).cloned().collect(),
     })
+}
+
+/// The thread of a trigger, which ran for too long.
+fn itself(trigger: &Trigger, share: f64) -> Culprit {
+    let task = trigger.task.clone();
+    Culprit {
+        cause: "running".to_owned(),
+        text: format!("{} ran", task.as_deref().unwrap_or("the thread")),
+        task,
+        tid: trigger.tid,
+        share,
+    }
 }
 
 fn sum(rows: &[&Waiting]) -> u64 {

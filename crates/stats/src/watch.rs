@@ -97,6 +97,8 @@ pub enum TriggerKind {
     MapGrowth,
     /// A program marked a moment.
     Mark,
+    /// A thread's frame took longer than the period of its rhythm.
+    Frame,
     /// The watch, or the machine, ended without a word: these are its last seconds.
     CutOff,
     /// Somebody asked (SIGUSR1).
@@ -110,20 +112,21 @@ pub struct Trigger {
     pub kind: TriggerKind,
     /// When it was seen.
     pub at_ns: u64,
-    /// When the thread began to lose time; null where no thread did.
+    /// When the thread began to lose time, or its frame; null where no thread did.
     pub begin_ns: Option<u64>,
     /// Pressure: how long some task waited within the window. A thread: the time that it lost, or
-    /// had lost so far. Null of a request, and where it could not be measured.
+    /// had lost so far; of a frame how late it is. Null of a request, and where it could not be measured.
     pub measured_ns: Option<u64>,
     /// From when on it fires; null of a request and of a mark.
     pub threshold_ns: Option<u64>,
-    /// Pressure: the window.
+    /// Pressure: the window. A frame: the period of its rhythm.
     pub window_ns: Option<u64>,
     /// Pressure: its file, where it is a cgroup's.
     pub group: Option<String>,
-    /// The system call that the thread was in, `fault` of a page fault; null outside of both.
+    /// The system call that the thread was in, `fault` of a page fault; null outside of both. A frame: that in which the thread waits
+    /// for the next one; null of frames by marks.
     pub call: Option<String>,
-    /// The name of a mark.
+    /// The name of a mark, also of that by which a frame ends.
     pub mark: Option<String>,
     /// The process of the thread.
     pub pid: Option<u32>,
@@ -241,6 +244,32 @@ pub struct End {
     pub watched_ns: u64,
     /// Why it ended.
     pub why: String,
+    /// Threads whose frames were asked for and had a rhythm, most late frames first.
+    #[serde(default)]
+    pub frames: Vec<Rhythm>,
+}
+
+/// The frames of a thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Rhythm {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Its name.
+    pub task: String,
+    /// The call in which it waits for its next frame; null of frames by marks.
+    pub call: Option<String>,
+    /// The mark by which its frames end.
+    pub mark: Option<String>,
+    /// The period, as it was last.
+    pub period_ns: u64,
+    /// Frames that were seen.
+    pub frames: u64,
+    /// Frames that were late by the limit or more.
+    pub late: u64,
+    /// How late the latest of them was; null where none was.
+    pub latest_ns: Option<u64>,
 }
 
 impl Document {

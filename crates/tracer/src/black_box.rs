@@ -311,13 +311,14 @@ impl<'s> BlackBox<'s> {
         Ok(())
     }
 
-    /// Returns what there is since `from`. The box goes on.
+    /// Returns what there is since `from`, after a drain that gives each new record to `each`, and how many records were lost since
+    /// the drain before. The box goes on.
     ///
     /// # Errors
     /// As [`BlackBox::open`].
-    pub fn window(&mut self, from: Nanos) -> Result<Window> {
+    pub fn window(&mut self, from: Nanos, each: impl FnMut(&[u8])) -> Result<(Window, u64)> {
         // Open waits are written down after all that has ended.
-        self.drain(Nanos(0), |_| {})?;
+        let lost = self.drain(Nanos(0), each)?;
         let open = self.open()?;
         let end = self.system.now();
         let kept = self.ring.since(from.0);
@@ -327,7 +328,7 @@ impl<'s> BlackBox<'s> {
         let age = end.saturating_sub(since).0 / 1_000_000_000;
         let began = self.system.unix_seconds().saturating_sub(age);
         description.metadata.start = Some(utc(began));
-        Ok(Window {
+        let window = Window {
             kept,
             open,
             rings: self.capture.rings(),
@@ -335,7 +336,8 @@ impl<'s> BlackBox<'s> {
             maps: self.maps.clone(),
             since,
             end,
-        })
+        };
+        Ok((window, lost))
     }
 }
 

@@ -45,6 +45,15 @@ pub(crate) struct Watch {
     /// A mark that fires: the NAME that a program gives to stopgap_mark() (stopgap_mark.h). Repeat it for more.
     #[arg(long, value_name = "NAME")]
     pub(crate) mark: Vec<String>,
+    /// Frames that fire when they are late: those of the threads of this process or of this name, as game, 812 or game=60Hz, or
+    /// those that a program ends by stopgap_mark(), as mark:frame. Watch learns the period from 16 beats, or it is given, as 60Hz
+    /// or 16.7ms. A frame is what a thread does from one sleep for its next beat to the next; such a sleep is never late. Repeat
+    /// it for more.
+    #[arg(long, value_name = "WHO[=RATE]", value_parser = frame)]
+    pub(crate) frame: Vec<Frame>,
+    /// How much longer than its period a frame takes that fires [default: one period].
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "frame")]
+    pub(crate) frame_late: Option<Nanos>,
     /// Write the last seconds to a file of --buffer bytes, too, and sync it each second: after the machine has hung or lost
     /// power, the next watch into the same directory makes a page of it.
     #[arg(long)]
@@ -156,6 +165,68 @@ impl What {
             What::CpuQuota => "cpu-quota",
         }
     }
+}
+
+/// Frames that are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) of: FrameOf,
+    /// `None`: it is learned.
+    pub(crate) period: Option<Nanos>,
+}
+
+/// Whose frames.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FrameOf {
+    /// Those of the threads of a process.
+    Process(u32),
+    /// Those of threads of a name, and of processes of a name.
+    Name(String),
+    /// Those that a mark ends.
+    Mark(String),
+}
+
+impl std::fmt::Display for FrameOf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            FrameOf::Process(pid) => write!(f, "{pid}"),
+            FrameOf::Name(name) => write!(f, "{name}"),
+            FrameOf::Mark(mark) => write!(f, "mark:{mark}"),
+        }
+    }
+}
+
+/// `game`, `812=60Hz`, `mark:frame=16.7ms`.
+fn frame(text: &str) -> Result<Frame, String> {
+    let (who, rate) = match text.rsplit_once('=') {
+        Some((who, rate)) => (who, Some(rate)),
+        None => (text, None),
+    };
+    let of = match (who.strip_prefix("mark:"), who.parse()) {
+        (Some(""), _) => return Err(format!("'{text}' names no mark; write it as mark:frame")),
+        (Some(mark), _) => FrameOf::Mark(mark.to_owned()),
+        (None, Ok(pid)) => FrameOf::Process(pid),
+        (None, Err(_)) => FrameOf::Name(process_name(who)?),
+    };
+    let period = rate.map(period).transpose()?;
+    Ok(Frame { of, period })
+}
+
+/// `60Hz` or `16.7ms`.
+fn period(text: &str) -> Result<Nanos, String> {
+    let period = match text.strip_suffix("Hz") {
+        Some(rate) => {
+            let rate: Result<f64, _> = rate.parse();
+            let rate = rate.ok().filter(|rate| *rate > 0.0 && rate.is_finite());
+            rate.map(|rate| Nanos((1e9 / rate) as u64))
+        }
+        None => time(text).ok(),
+    };
+    let wrong = || format!("'{text}' is no rate; write it as 60Hz or as a period, 16.7ms");
+    let period = period.ok_or_else(wrong)?;
+    let sane = (Nanos::millis(1)..=Nanos::secs(1)).contains(&period);
+    sane.then_some(period)
+        .ok_or_else(|| format!("'{text}': frames come at 1Hz to 1000Hz"))
 }
 
 /// A time back from now: `-24h`, `24h`, `7d`.
@@ -369,6 +440,31 @@ mod tests {
             "- 1h",
         ] {
             assert!(back(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn frames_are_of_a_process_a_name_or_a_mark() {
+        let of = |text: &str| frame(text).map(|frame| (frame.of, frame.period));
+        let name = |name: &str| FrameOf::Name(name.to_owned());
+        assert_eq!(of("game"), Ok((name("game"), None)));
+        let period = Some(Nanos(16_666_666));
+        assert_eq!(of("812=60Hz"), Ok((FrameOf::Process(812), period)));
+        let mark = FrameOf::Mark("frame".to_owned());
+        assert_eq!(of("mark:frame=20ms"), Ok((mark, Some(Nanos::millis(20)))));
+        for wrong in [
+            "",
+            "=60Hz",
+            "game=",
+            "game=60",
+            "game=0Hz",
+            "game=-1Hz",
+            "game=5000Hz",
+            "game=2s",
+            "mark:",
+            "a-name-of-20-letters",
+        ] {
+            assert!(frame(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -21,6 +21,7 @@ use stopgap_stats::watch::{Sender, Trigger, TriggerKind};
 use stopgap_tracer::black_box::{Record, Signal as SignalRecord, TaskEvent, Wait, Waking, flag};
 use stopgap_tracer::waits::mark_of;
 
+use super::frames::{Frames, SleepPlace, Slept as SleptForFrame};
 use crate::args::{FAULT, Limit, What};
 
 /// A thread that runs for longer between two waits has begun something new.
@@ -57,6 +58,18 @@ fn is_of_terminal(number: u32) -> bool {
 /// Whether a sleep that is not over may be one for work: who will end it is unknown.
 fn waits_for_work(call: &Call, wait: &Wait) -> bool {
     call.by != ByCall::Loss && by_call(&call.name, wait.arguments.map(Some)) != ByCall::Loss
+}
+
+/// Returns the system call of a wait, where its number is one of this machine's.
+fn call_of<'c>(calls: &'c [Option<Call>], wait: &Wait) -> Option<&'c Call> {
+    let native = wait.flags & (flag::COMPAT | flag::NEW) == 0;
+    let known = wait.call.filter(|_| native);
+    known.and_then(|number| calls.get(number as usize)?.as_ref())
+}
+
+/// Where in its program a thread waits.
+fn place_of(wait: &Wait) -> SleepPlace {
+    (wait.call, wait.ip, wait.sp)
 }
 
 /// Whether a sleep that is over was a loss, and not for work.
@@ -110,6 +123,8 @@ struct Thread {
     quota: Quota,
     /// Of the first thread of a process.
     stop: Stop,
+    /// Whether its frames are asked for; `None`: its name has not been looked at.
+    draws: Option<bool>,
 }
 
 /// How a process was stopped last.
@@ -167,11 +182,17 @@ pub(super) struct Stream {
     followed: HashSet<u32>,
     threads: HashMap<u32, Thread>,
     asks: Asks,
+    frames: Frames,
 }
 
 impl Stream {
     /// `names` are those of system calls, by number.
-    pub(super) fn new(limits: &[Limit], names: BTreeMap<u32, String>, whose: Whose) -> Stream {
+    pub(super) fn new(
+        limits: &[Limit],
+        names: BTreeMap<u32, String>,
+        whose: Whose,
+        frames: Frames,
+    ) -> Stream {
         let of = |what: &What| {
             let limit = limits.iter().rfind(|limit| limit.what == *what);
             limit.map(|limit| limit.time.0)
@@ -202,7 +223,13 @@ impl Stream {
             whose,
             threads: HashMap::new(),
             asks: Asks::default(),
+            frames,
         }
+    }
+
+    /// Returns the frames of threads.
+    pub(super) fn frames(&mut self) -> &mut Frames {
+        &mut self.frames
     }
 
     /// Takes a record. Returns what fires.
@@ -218,6 +245,7 @@ impl Stream {
             if task.event == TaskEvent::Exited {
                 self.threads.remove(&task.tid);
                 self.asks.ended(task.tid);
+                self.frames.ended(task.tid, task.time);
                 return None;
             }
             if task.event == TaskEvent::Forked {
@@ -229,10 +257,16 @@ impl Stream {
             if let Some(mark) = mark_of(&task.comm) {
                 return self.mark(mark, task.tid, task.time);
             }
+            // Threads may be asked for by the name of their process.
+            if self.frames.are_asked() && task.tid == task.tgid {
+                let own = self.threads.values_mut();
+                own.filter(|thread| thread.pid == task.tgid)
+                    .for_each(|thread| thread.draws = None);
+            }
             let thread = self.threads.entry(task.tid).or_default();
             (thread.pid, thread.parent) = (task.tgid, task.parent);
             (thread.priority, thread.is_kernel) = (task.priority, task.is_kernel_thread);
-            thread.comm = task.comm;
+            (thread.comm, thread.draws) = (task.comm, None);
         }
         None
     }
@@ -283,12 +317,20 @@ impl Stream {
         })
     }
 
-    fn mark(&self, mark: &str, tid: u32, time: u64) -> Option<Trigger> {
+    fn mark(&mut self, mark: &str, tid: u32, time: u64) -> Option<Trigger> {
         let asked = self.whose.marks.iter().any(|asked| asked == mark);
-        let thread = self
-            .threads
-            .get(&tid)
-            .filter(|_| asked && self.concerns(tid))?;
+        let frame = self.frames.are_by(mark);
+        if !(asked || frame) || !self.concerns(tid) {
+            return None;
+        }
+        let thread = self.threads.get(&tid)?;
+        if frame {
+            let of = (thread.pid, &*thread.comm);
+            self.frames.marked(mark, tid, of, time);
+        }
+        if !asked {
+            return None;
+        }
         Some(Trigger {
             mark: Some(mark.to_owned()),
             pid: Some(thread.pid),
@@ -314,6 +356,7 @@ impl Stream {
             }
         }
         self.threads.retain(|tid, _| alive.contains(tid));
+        self.frames.retain(&alive);
         let processes: HashSet<u32> = self.threads.values().map(|thread| thread.pid).collect();
         let asked = &self.whose.pids;
         self.followed
@@ -348,7 +391,61 @@ impl Stream {
     /// Returns when the oldest wait began that has fired and was still open, of those in `open`.
     pub(super) fn oldest_open(&self) -> Option<Nanos> {
         let fired = self.threads.values().map(|thread| thread.fired);
-        fired.filter(|&begin| begin > 0).min().map(Nanos)
+        let fired = fired.filter(|&begin| begin > 0);
+        fired.chain(self.frames.oldest_open()).min().map(Nanos)
+    }
+
+    /// Takes the same look as [`Stream::look`]. Returns the frames that are late and go on.
+    pub(super) fn look_at_frames(&mut self, look: &[Vec<u8>], now: Nanos) -> Vec<Trigger> {
+        if !self.frames.are_asked() {
+            return Vec::new();
+        }
+        let waits = look.iter().filter_map(|record| Record::wait_of(record));
+        let asleep = waits.filter(|wait| wait.state != 0 && wait.woken == 0);
+        let asleep = asleep.map(|wait| {
+            let call = call_of(&self.calls, &wait);
+            let idle = wait.state & UNINTERRUPTIBLE == 0
+                && call.is_some_and(|call| waits_for_work(call, &wait));
+            (wait.tid, (place_of(&wait), wait.left, idle))
+        });
+        let asleep: HashMap<u32, (SleepPlace, u64, bool)> = asleep.collect();
+        self.frames.look(&asleep, now.0)
+    }
+
+    /// Tells the frames of a thread of a sleep that is over.
+    fn sleeps(&mut self, wait: &Wait, idle: bool) {
+        let Some(call) = call_of(&self.calls, wait) else {
+            return;
+        };
+        if wait.state & INTERRUPTIBLE == 0 || !waits_for_work(call, wait) {
+            return;
+        }
+        let Some(thread) = self.threads.get(&wait.tid) else {
+            return;
+        };
+        let woken = if wait.woken > 0 { wait.woken } else { wait.ran };
+        if idle && self.frames.marks(wait.tid) {
+            return (self.frames).idled(wait.tid, (wait.left, woken), wait.ran);
+        }
+        let draws = thread.draws.unwrap_or_else(|| {
+            let leader = self.threads.get(&thread.pid);
+            let leader = leader.map_or("", |leader| &*leader.comm);
+            (self.frames).follow(wait.tid, thread.pid, [&thread.comm, leader])
+        });
+        if draws {
+            let sleep = SleptForFrame {
+                place: place_of(wait),
+                call: call.name.clone(),
+                left: wait.left,
+                woken,
+                by_thread: wait.waker_context == Some(Waking::Task),
+                idle,
+            };
+            self.frames.slept(wait.tid, sleep, wait.ran);
+        }
+        if let Some(thread) = self.threads.get_mut(&wait.tid) {
+            thread.draws = Some(draws);
+        }
     }
 
     fn wait(&mut self, wait: &Wait) -> Option<Trigger> {
@@ -386,14 +483,15 @@ impl Stream {
         }
         let uninterruptible = wait.state & UNINTERRUPTIBLE != 0 && wait.state & NO_LOAD == 0;
         let sleeps = uninterruptible || wait.state & INTERRUPTIBLE != 0;
-        let native = wait.flags & (flag::COMPAT | flag::NEW) == 0;
-        let known = wait.call.filter(|_| native);
-        let call = known.and_then(|number| self.calls.get(number as usize)?.as_ref());
         let idle = !uninterruptible
-            && call.is_none_or(|call| match open {
+            && call_of(&self.calls, wait).is_none_or(|call| match open {
                 true => waits_for_work(call, wait),
                 false => sleeps && !is_loss(&mut self.asks, &self.calls, call, wait),
             });
+        if !open && self.frames.are_asked() {
+            self.sleeps(wait, idle);
+        }
+        let call = call_of(&self.calls, wait);
         let thread = self.threads.get_mut(&wait.tid)?;
         let fault = wait.call.is_none() && wait.state != 0;
         let name = || call.map(|call| call.name.clone());
@@ -532,7 +630,7 @@ mod tests {
 
     fn stream(limits: &[Limit], whose: Whose) -> Stream {
         let names = [(1, "write".to_owned()), (7, "poll".to_owned())];
-        let mut stream = Stream::new(limits, names.into(), whose);
+        let mut stream = Stream::new(limits, names.into(), whose, Frames::default());
         stream.record(&task(5, 5, 1, "shell", 120));
         stream.record(&task(7, 6, 5, "writer", 120));
         stream

@@ -175,6 +175,7 @@ fn word(kind: TriggerKind) -> &'static str {
         TriggerKind::Stopped => "stop",
         TriggerKind::MapGrowth => "map growth",
         TriggerKind::Mark => "mark",
+        TriggerKind::Frame => "frame",
         TriggerKind::CutOff => "cut off",
         TriggerKind::Request => "request",
     }
@@ -210,6 +211,14 @@ pub(super) fn words(trigger: &Trigger) -> String {
         TriggerKind::Mark => {
             let mark = trigger.mark.as_deref().unwrap_or_default();
             format!("mark {mark} of {}", thread(trigger))
+        }
+        TriggerKind::Frame => {
+            let hz = trigger
+                .window_ns
+                .map(|ns| format!(" at {}", super::frames::hz(ns)));
+            let open = if trigger.open { " and going on" } else { "" };
+            let hz = hz.unwrap_or_default();
+            format!("frame of {}{hz}, {measured} late{open}", thread(trigger))
         }
         TriggerKind::SlowCall => {
             let call = match trigger.call.as_deref() {

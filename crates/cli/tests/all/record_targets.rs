@@ -12,11 +12,11 @@ use crate::common::{self, Done, Run, has, root, text, wait_for};
 use stopgap_testing::{Skip, skip};
 
 /// A program of ours, ended with its test.
-struct Program(Child);
+pub(crate) struct Program(Child);
 
 impl Program {
     /// Starts `sh -c SCRIPT`, by a copy of the shell that has this name.
-    fn start(run: &Run, name: &str, script: &str) -> Program {
+    pub(crate) fn start(run: &Run, name: &str, script: &str) -> Program {
         let shell = run.path(name);
         if !shell.exists() {
             stopgap_kernel::fake::install(Path::new("/bin/sh"), &shell);
@@ -29,7 +29,7 @@ impl Program {
         Program(child.unwrap())
     }
 
-    fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }
 
@@ -203,11 +203,11 @@ fn processes_of_a_name_are_recorded_those_that_come_too() {
 }
 
 /// A control group of the test's, removed with it.
-struct Group(PathBuf);
+pub(crate) struct Group(pub(crate) PathBuf);
 
 impl Group {
-    fn make(parent: &Path) -> Option<Group> {
-        let path = parent.join(format!("stopgap-test-{}", std::process::id()));
+    pub(crate) fn make(parent: &Path, name: &str) -> Option<Group> {
+        let path = parent.join(format!("stopgap-test-{name}-{}", std::process::id()));
         match fs::create_dir(&path) {
             Ok(()) => Some(Group(path)),
             Err(error) => {
@@ -217,7 +217,7 @@ impl Group {
         }
     }
 
-    fn put(&self, below: &str, pid: u32) {
+    pub(crate) fn put(&self, below: &str, pid: u32) {
         fs::create_dir_all(self.0.join(below)).unwrap();
         fs::write(self.0.join(below).join("cgroup.procs"), pid.to_string()).unwrap();
     }
@@ -233,7 +233,7 @@ impl Drop for Group {
 }
 
 /// Hierarchies of both versions that are mounted here.
-fn hierarchies() -> Vec<PathBuf> {
+pub(crate) fn hierarchies() -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let mut found: Vec<PathBuf> = Vec::new();
     for version in ["cgroup", "cgroup2"] {
@@ -263,7 +263,7 @@ fn a_control_group_is_recorded_with_what_comes_into_it() {
             continue;
         }
         let run = Run::new();
-        let Some(group) = Group::make(place) else {
+        let Some(group) = Group::make(place, "record") else {
             continue;
         };
         let (inside, moved, outside) = (

@@ -2,10 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::common::{Run, may, names, root, text, valid, wait_for, words};
+use crate::record_targets::{Group, Program, hierarchies};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
+use stopgap_kernel::Linux;
+use stopgap_kernel::clock::Clock;
 use stopgap_testing::{Skip, skip};
 use stopgap_trace::Input;
 
@@ -668,5 +674,148 @@ fn what_cannot_be_watched_is_said_in_one_line() {
         let output = run.as_nobody(&["watch", "-d", "1s"]).output().unwrap();
         assert_eq!(output.status.code(), Some(3), "{output:?}");
         assert!(text(&output.stderr).contains("or root"), "{output:?}");
+    }
+}
+
+/// From one frame of the tests to the next.
+const PERIOD: u64 = 16_000_000;
+
+/// Draws frames by the clock until it is to end. Returns the longest time from a beat to the end of the sleep after its frame.
+fn draw(ends: &AtomicBool, mut frame: impl FnMut()) -> u64 {
+    let now = || Linux.now().0;
+    let (mut beat, mut longest) = (now(), 0);
+    while !ends.load(Ordering::Relaxed) {
+        let due = beat;
+        frame();
+        beat += (now() - beat) / PERIOD * PERIOD + PERIOD;
+        std::thread::sleep(Duration::from_nanos(beat.saturating_sub(now())));
+        longest = longest.max(now() - due);
+    }
+    longest
+}
+
+/// A thread draws at 62.5 Hz and waits once for a lock. Another one draws beside it, and would be late only where it says so itself.
+#[test]
+fn a_late_frame_is_a_page() {
+    if !may("watch") {
+        return;
+    }
+    let words = words("--frame pulse --frame even=62.5Hz --frame-late 150ms --json");
+    let watching = Watching::start(&[&QUIET[..], &words].concat());
+    let (ends, misses) = (AtomicBool::new(false), AtomicBool::new(false));
+    let lock = Mutex::new(());
+    let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    let longest = std::thread::scope(|scope| {
+        let even = named("even").spawn_scoped(scope, || draw(&ends, || ()));
+        let pulse = || {
+            draw(&ends, || {
+                if misses.load(Ordering::Relaxed) {
+                    drop(lock.lock().unwrap());
+                }
+            })
+        };
+        named("pulse").spawn_scoped(scope, pulse).unwrap();
+        wait_for("the rhythm", || {
+            watching.told().contains("frames of pulse (").then_some(())
+        });
+        let keep = || {
+            let kept = lock.lock().unwrap();
+            misses.store(true, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(400));
+            drop(kept);
+            misses.store(false, Ordering::Relaxed);
+        };
+        let keeper = named("keeper").spawn_scoped(scope, keep).unwrap();
+        keeper.join().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        ends.store(true, Ordering::Relaxed);
+        even.unwrap().join().unwrap()
+    });
+    wait_for("the page", || (watching.pages() > 0).then_some(()));
+    watching.signal("-INT");
+    let (output, _run, _folder) = watching.end();
+    let said = text(&output.stdout);
+    let lines: Vec<Value> = said
+        .lines()
+        .map(|line| valid("stopgap.watch-3.json", line))
+        .collect();
+    let pairs = |line: &Value| {
+        let of = |name: &str| line[name].as_array().cloned().unwrap_or_default();
+        of("triggers")
+            .into_iter()
+            .zip(of("causes"))
+            .collect::<Vec<_>>()
+    };
+    let frames: Vec<(Value, Value)> = lines.iter().flat_map(pairs).collect();
+    let late = |of: &str| {
+        let own = frames.iter().filter(|(trigger, _)| trigger["task"] == of);
+        own.max_by_key(|(trigger, _)| trigger["measured_ns"].as_u64())
+    };
+    let (trigger, cause) = late("pulse").expect("a late frame");
+    assert_eq!(trigger["kind"], "frame", "{said}");
+    let ns = |name: &str| trigger[name].as_u64().unwrap();
+    assert!(ns("measured_ns") > 300_000_000, "{said}");
+    assert_eq!(
+        ns("measured_ns"),
+        ns("at_ns") - ns("begin_ns") - ns("window_ns")
+    );
+    assert!(ns("window_ns").abs_diff(PERIOD) < PERIOD / 5, "{said}");
+    assert_eq!(cause["word"], "lock", "{said}");
+    assert_eq!(cause["culprit"]["task"], "keeper", "{said}");
+    if let Some((trigger, _)) = late("even") {
+        let late = trigger["measured_ns"].as_u64().unwrap();
+        assert!(longest >= late + PERIOD, "{longest} {said}");
+    }
+    let told = &lines.last().unwrap()["frames"][0];
+    assert!(told["late"].as_u64() > Some(0), "{said}");
+}
+
+/// Three programs are stopped by SIGSTOP: one in the watched group, one that comes into it later, and one that is outside. The watch ends
+/// with the group.
+#[test]
+fn a_control_group_is_watched_with_what_comes_into_it() {
+    if !may("watch") {
+        return;
+    }
+    const SLEEPS: &str = "while :; do sleep 0.05; done";
+    for place in hierarchies() {
+        let Some(group) = Group::make(&place, "watch") else {
+            continue;
+        };
+        let run = Run::new();
+        let [inside, moved, outside] =
+            ["inside", "moved", "outside"].map(|name| Program::start(&run, name, SLEEPS));
+        group.put("below", inside.pid());
+        let folder = group.0.to_str().unwrap();
+        let words = words("--psi off --map-growth off --slow stopped=100ms --json --cgroup");
+        let watching = Watching::start(&[&words[..], &[folder]].concat());
+        group.put("", moved.pid());
+        // It is looked for ten times a second, or less often where there is no CPU.
+        wait_for("the page", || {
+            for name in ["-STOP", "-CONT"] {
+                for program in [&inside, &moved, &outside] {
+                    crate::common::signal(name, program.pid());
+                }
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            (watching.pages() > 0).then_some(())
+        });
+        let pids = [&inside, &moved, &outside].map(Program::pid);
+        drop((inside, moved, outside));
+        drop(group);
+        let (output, ..) = watching.end();
+        let said = text(&output.stdout);
+        let mut lines = said.lines().map(|line| valid("stopgap.watch-3.json", line));
+        let triggers = lines.next().unwrap()["triggers"].clone();
+        let fired = |pid: u32| {
+            triggers
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|one| one["pid"] == pid)
+        };
+        assert_eq!(pids.map(fired), [true, true, false], "{said}");
+        let end = lines.next_back().unwrap();
+        assert_eq!(end["why"], "the control group is gone", "{said}");
     }
 }

@@ -400,3 +400,33 @@ fn pressure_that_is_explained_comes_first() {
     assert_eq!(leads.unwrap().kind, TriggerKind::SlowCall);
     assert_eq!(cause.word, "answer", "{}", cause.text);
 }
+
+/// ```text
+/// ms        900  1000                     1400  1500
+/// client    |runs|recvfrom                |runs |
+/// ```
+#[test]
+fn a_late_frame_is_what_its_thread_did() {
+    let frame = |begin, end, late| Trigger {
+        task: Some("client".to_owned()),
+        measured_ns: Some(late * MS),
+        ..trigger(TriggerKind::Frame, Some(7), begin, end)
+    };
+    let cause = cause_of(frame(900, 1_500, 583), &client_server_disk());
+    assert_eq!(cause.word, "answer", "{}", cause.text);
+    assert!(
+        cause.text.starts_with("answer, 67 % of 600 ms: "),
+        "{}",
+        cause.text
+    );
+    assert!(cause.text.ends_with("; 33 % on-cpu"), "{}", cause.text);
+    let cause = cause_of(frame(1_500, 1_900, 383), &client_server_disk());
+    assert_eq!(cause.text, "on-cpu, 100 % of 400 ms: client ran");
+    let culprit = cause.culprit.unwrap();
+    assert_eq!((&*culprit.cause, culprit.tid), ("running", Some(7)));
+    // It leads where another thread lost more.
+    let other = trigger(TriggerKind::SlowCall, Some(7), 1_000, 1_400);
+    let stall = stall_of(vec![other, frame(1_395, 1_440, 28)], 0, 0);
+    let all = causes(&stall, &explained(&stall, &client_server_disk()).1);
+    assert_eq!(headline(&stall, &all).0.unwrap().kind, TriggerKind::Frame);
+}
