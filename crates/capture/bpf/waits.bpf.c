@@ -119,6 +119,39 @@ struct shrinker {
 struct dma_fence {
 	u64 context, seqno;
 } CORE;
+struct list_head {
+	struct list_head *next;
+} CORE;
+struct super_block {
+	u32 s_dev;
+} CORE;
+struct file_lock_context {
+	struct list_head flc_flock, flc_posix;
+} CORE;
+struct inode {
+	unsigned long i_ino;
+	struct super_block *i_sb;
+	struct file_lock_context *i_flctx;
+} CORE;
+// Since 6.9.
+struct file_lock_core {
+	struct list_head flc_list;
+	void *flc_owner;
+	unsigned int flc_flags;
+	unsigned char flc_type;
+	int flc_pid;
+} CORE;
+struct file_lock {
+	struct file_lock_core c;
+	s64 fl_start, fl_end;
+} CORE;
+struct file_lock___before_6_9 {
+	struct list_head fl_list;
+	void *fl_owner;
+	unsigned int fl_flags;
+	unsigned char fl_type;
+	unsigned int fl_pid;
+} CORE;
 struct seq_file;
 struct bpf_iter_meta {
 	struct seq_file *seq;
@@ -180,7 +213,7 @@ const volatile s32 futex = -1;             // the number of the call
 
 // Records. The reader's description of them is `src/record.rs`, byte for byte.
 
-enum kind { WAIT = 1, WAIT_STACK, USER, SPAN, TASK, EXEC, BLOCK, SIGNAL, ENTER, LEAVE, BATCH };
+enum kind { WAIT = 1, WAIT_STACK, USER, SPAN, TASK, EXEC, BLOCK, SIGNAL, ENTER, LEAVE, BATCH, FILE_LOCK };
 enum { FRAMES = 32, RAW = 8192, PAGE = 4096 };
 enum wait_flags { PREEMPTED = 1, THROTTLED = 2, IOWAIT = 4, BEFORE = 8, OPEN = 16, NEW = 32, KTHREAD = 64, COMPAT_CALL = 128 };
 
@@ -276,6 +309,18 @@ struct signal {
 	u32 tgid, pad;
 	char comm[16]; // of the sender
 };
+// An attempt to lock a file, or a range of it, that failed because another had locked it.
+enum file_lock_how { FOR_WRITING = 1, BY_FLOCK = 2, BY_OPEN_FILE = 4, BLOCKS = 8 };
+struct attempt {
+	u8 kind, how;
+	u16 cpu;
+	u32 tid;
+	u64 time, inode;
+	s64 start, end;
+	u32 device;
+	u32 holder, holder_process; // 0: unknown
+	u32 pad;
+};
 
 struct enter {
 	u8 kind, flags;
@@ -331,7 +376,8 @@ struct thread {
 	u64 begin[SPANS], detail[SPANS];
 	u64 lock;    // flags of the lock that is waited for | its holder << 32
 	u32 process; // of the histograms
-	u32 pad2;
+	u32 attempts; // to lock files that failed since it was woken last, and when the last one of them was told
+	u64 attempted;
 };
 MAP(threads, TASK_STORAGE) number(map_flags, NO_PREALLOC); of_type(key, int); of_type(value, struct thread); } threads SEC(".maps");
 
@@ -1178,6 +1224,153 @@ SEC("tp_btf/folio_wait_writeback") int on_folio_wait_writeback(u64 *ctx)
 	put_span(WRITEBACK, me->pid, now, now, (u32)at.call, 0);
 	return 0;
 }
+
+// Locks of files (fs/locks.c). Who holds one is in the kernel as a process alone, so the thread that got a lock last is kept by file and
+// owner: of fcntl's locks a process, of flock's and of those of open files the open file.
+struct file_owner {
+	u64 inode, owner;
+};
+struct holder {
+	u32 tid, tgid;
+};
+MAP(file_owners, LRU_HASH) number(max_entries, 16384); of_type(key, struct file_owner); of_type(value, struct holder); } file_owners SEC(".maps");
+
+// A lock as it is in the kernel's list, or as it is asked for.
+struct file_range {
+	u64 owner;
+	s64 start, end;
+	s32 process;
+	u32 flags;
+	u8 type, pad[7];
+};
+enum { F_RDLCK, F_WRLCK, F_UNLCK };
+enum { FL_FLOCK = 2, FL_SLEEP = 128, FL_OFDLCK = 1024, EAGAIN = 11, DEFERRED = 1 };
+// Locks of a file that are looked at for the one in the way, and attempts of a thread that are told until it is woken again; of more one
+// each ms.
+enum { LOCKS_OF_FILE = 64, ATTEMPTS = 4, ATTEMPT_AGAIN_NS = 1000000 };
+
+// Another CPU may remove the lock meanwhile: what is read of it then is of no lock, and finds no owner.
+INLINE void read_lock(struct file_range *to, struct file_lock *lock)
+{
+	struct file_lock___before_6_9 *old = (void *)lock;
+	read_kernel(&to->start, 8, &lock->fl_start);
+	read_kernel(&to->end, 8, &lock->fl_end);
+	if (has(lock->c.flc_owner)) {
+		read_kernel(&to->owner, 8, &lock->c.flc_owner);
+		read_kernel(&to->flags, 4, &lock->c.flc_flags);
+		read_kernel(&to->type, 1, &lock->c.flc_type);
+		read_kernel(&to->process, 4, &lock->c.flc_pid);
+	} else if (has(old->fl_owner)) {
+		read_kernel(&to->owner, 8, &old->fl_owner);
+		read_kernel(&to->flags, 4, &old->fl_flags);
+		read_kernel(&to->type, 1, &old->fl_type);
+		read_kernel(&to->process, 4, &old->fl_pid);
+	}
+}
+
+INLINE u32 offset_of_list(struct file_lock *lock)
+{
+	struct file_lock___before_6_9 *old = (void *)lock;
+	if (has(lock->c.flc_list))
+		return __builtin_preserve_field_info(lock->c.flc_list, 0);
+	return has(old->fl_list) ? __builtin_preserve_field_info(old->fl_list, 0) : 0;
+}
+
+// Who has the lock that is in the way of `wanted`.
+SELDOM u64 holder_of(struct inode *inode, struct file_range *wanted, u64 list)
+{
+	u32 offset = offset_of_list(0);
+	u64 at = 0;
+	if (!wanted || read_kernel(&at, 8, (void *)list))
+		return 0;
+	for (int i = 0; i < LOCKS_OF_FILE && at && at != list; i++) {
+		struct file_range held = {};
+		read_lock(&held, (void *)(at - offset));
+		bool overlaps = held.start <= wanted->end && wanted->start <= held.end;
+		bool excludes = held.type == F_WRLCK || wanted->type == F_WRLCK;
+		if (held.owner && held.owner != wanted->owner && overlaps && excludes) {
+			struct file_owner key = { (u64)inode, held.owner };
+			struct holder *known = map_lookup(&file_owners, &key);
+			if (known && (held.process <= 0 || known->tgid == (u32)held.process))
+				return known->tid | (u64)known->tgid << 32;
+			return held.process > 0 ? (u64)held.process << 32 : 0;
+		}
+		if (read_kernel(&at, 8, (void *)at))
+			return 0;
+	}
+	return 0;
+}
+
+SELDOM int failed_to_lock(struct inode *inode, struct file_lock *lock, bool defers, bool flock)
+{
+	struct task_struct *me = current_task();
+	struct thread *thread = thread_of(me);
+	if (!thread)
+		return 0;
+	u64 now = clock_ns(), told = thread->attempted;
+	if (thread->woken > told)
+		thread->attempts = 0;
+	if (thread->attempts >= ATTEMPTS && now - told < ATTEMPT_AGAIN_NS)
+		return 0;
+	struct attempt *out = reserve(sizeof *out);
+	if (!out)
+		return 0;
+	thread->attempts += 1;
+	thread->attempted = now;
+	struct file_range wanted = {};
+	read_lock(&wanted, lock);
+	struct file_lock_context *context = inode->i_flctx;
+	u64 list = (u64)(flock ? &context->flc_flock : &context->flc_posix);
+	u64 holder = context ? holder_of(inode, &wanted, list) : 0;
+	out->kind = FILE_LOCK;
+	out->how = (wanted.type == F_WRLCK ? FOR_WRITING : 0) | (flock ? BY_FLOCK : 0) | (wanted.flags & FL_OFDLCK ? BY_OPEN_FILE : 0)
+		| (defers ? BLOCKS : 0);
+	out->cpu = this_cpu();
+	out->tid = me->pid;
+	out->time = now;
+	out->inode = inode->i_ino;
+	out->start = wanted.start;
+	out->end = wanted.end;
+	out->device = inode->i_sb->s_dev;
+	out->holder = holder;
+	out->holder_process = holder >> 32;
+	out->pad = 0;
+	ring_submit(out, NO_WAKEUP);
+	return 0;
+}
+
+// A lock was asked for: the inode, what was asked, the result.
+INLINE int file_lock(u64 *ctx, bool flock)
+{
+	struct inode *inode = (void *)ctx[0];
+	struct file_lock *lock = (void *)ctx[1];
+	struct file_lock___before_6_9 *old = (void *)lock;
+	s32 result = ctx[2];
+	struct file_owner key = { (u64)inode, 0 };
+	u8 type = F_UNLCK;
+	if (!lock)
+		return 0;
+	if (result)
+		return result == -EAGAIN || result == DEFERRED ? failed_to_lock(inode, lock, result == DEFERRED, flock) : 0;
+	if (has(lock->c.flc_owner)) {
+		type = lock->c.flc_type;
+		key.owner = (u64)lock->c.flc_owner;
+	} else if (has(old->fl_owner)) {
+		type = old->fl_type;
+		key.owner = (u64)old->fl_owner;
+	}
+	if (type == F_UNLCK)
+		return 0;
+	struct task_struct *me = current_task();
+	struct holder mine = { me->pid, me->tgid };
+	struct holder *known = map_lookup(&file_owners, &key);
+	if (!known || known->tid != mine.tid)
+		map_update(&file_owners, &key, &mine, 0);
+	return 0;
+}
+
+SEC("tp_btf/posix_lock_inode") int on_posix_lock_inode(u64 *ctx) { return file_lock(ctx, 0); }
+SEC("tp_btf/flock_lock_inode") int on_flock_lock_inode(u64 *ctx) { return file_lock(ctx, 1); }
 
 // Block requests, from insertion to completion, by the thread that issued them. Of kernel threads always: they issue what followed
 // threads asked for, such as the flush of an fsync.

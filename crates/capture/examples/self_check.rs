@@ -1,15 +1,22 @@
 //! Whether the programs load on this kernel and count right: two threads of this process answer each other, and their
-//! waits are held against the kernel's own counts; what this process maps and unmaps is held against the calls that were seen.
+//! waits are held against the kernel's own counts; what this process maps and unmaps is held against the calls that were seen, and who is
+//! said to hold a file's lock against who does.
 //! Prints a line, and ends with status 1 where something does not hold.
 //!
 //!     cargo run --release -p stopgap-capture --example self_check
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::os::unix::fs::MetadataExt;
 use std::process::ExitCode;
 use std::thread;
 
-use stopgap_capture::{Capture, Follow, Level, Options, Part, Record, Task, TaskEvent, flag};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use stopgap_capture::{
+    Capture, Follow, Level, LockOwner, Options, Part, Record, Task, TaskEvent, flag,
+};
 
 /// Round trips of the two threads.
 const ROUNDS: usize = 2_000;
@@ -68,6 +75,7 @@ fn check() -> Result<String, Box<dyn std::error::Error>> {
     while std::fs::read_dir("/proc/self/task")?.count() > 1 {
         thread::sleep(std::time::Duration::from_millis(1));
     }
+    let locked = find_locked()?;
     capture.read(&mut keep);
     capture.turn()?;
     thread::sleep(std::time::Duration::from_millis(20));
@@ -79,6 +87,9 @@ fn check() -> Result<String, Box<dyn std::error::Error>> {
     records.sort_by_key(Record::time);
     let (waits, stacks, user_stacks) = kinds(&records);
     let threads = compare(&records)?;
+    if !lacks.iter().any(|lack| lack.starts_with("file-locks")) {
+        names_holder(&records, locked)?;
+    }
     // Asking and answering each sleep once a round at least, in whatever call.
     let counted: u64 = counted.iter().map(|histogram| histogram.waits).sum();
     if counted < 2 * ROUNDS as u64 - EDGES {
@@ -109,6 +120,39 @@ fn lacking(capture: &Capture) -> Vec<String> {
     lacks
         .map(|(part, why)| format!("{}: {why}", part.word()))
         .collect()
+}
+
+/// Finds a file locked by another open file of this thread; returns its inode.
+fn find_locked() -> std::io::Result<u64> {
+    let folder = std::env::temp_dir();
+    let folder = match folder.is_dir() {
+        true => folder,
+        false => "/".into(),
+    };
+    let path = folder.join(format!("stopgap-self-check-{}", std::process::id()));
+    let (holder, other) = (File::create(&path)?, File::create(&path)?);
+    std::fs::remove_file(&path)?;
+    flock(&holder, FlockOperation::LockExclusive)?;
+    match flock(&other, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Ok(holder.metadata()?.ino()),
+        Ok(()) => Err(std::io::Error::other("a file was locked twice")),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Holds the attempt of [`find_locked`] against what was seen of it.
+fn names_holder(records: &[Record], inode: u64) -> Result<(), String> {
+    let own = std::process::id();
+    let of_it = records.iter().find_map(|record| match record {
+        Record::FileLock(lock) if lock.tid == own && lock.inode == inode => Some(lock),
+        _ => None,
+    });
+    match of_it {
+        Some(lock) if lock.holder == Some(own) && lock.owner == LockOwner::Flock => Ok(()),
+        other => Err(format!(
+            "thread {own} holds inode {inode}; seen was {other:?}"
+        )),
+    }
 }
 
 /// Maps and unmaps memory that malloc(3) asks the kernel for each time, and looks for these calls with their results; how many.

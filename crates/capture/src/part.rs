@@ -17,6 +17,8 @@ pub enum Part {
     MmapLock,
     /// Waits for DMA fences.
     Fences,
+    /// Attempts to lock a file that failed, with the holder. By flock, by fcntl and by locks of open files.
+    FileLocks,
     /// Where and since when the page fault is in which a thread sleeps.
     Faults,
     /// Waits for locked pages, which the kernel's stack tells: no event of the kernel does. No program; the reader heeds it.
@@ -54,7 +56,7 @@ pub(crate) const ALWAYS: &[Program] = &[
 
 impl Part {
     /// All of them.
-    pub const ALL: [Part; 17] = [
+    pub const ALL: [Part; 18] = [
         Part::KernelStacks,
         Part::UserStacks,
         Part::Reclaim,
@@ -63,6 +65,7 @@ impl Part {
         Part::Locks,
         Part::MmapLock,
         Part::Fences,
+        Part::FileLocks,
         Part::Faults,
         Part::PageLock,
         Part::Writeback,
@@ -86,6 +89,7 @@ impl Part {
             Part::Locks => "locks",
             Part::MmapLock => "mmap-lock",
             Part::Fences => "fences",
+            Part::FileLocks => "file-locks",
             Part::Faults => "faults",
             Part::PageLock => "page-lock",
             Part::Writeback => "writeback",
@@ -149,6 +153,10 @@ impl Part {
             Part::Fences => &[
                 ("on_dma_fence_wait_start", "dma_fence_wait_start"),
                 ("on_dma_fence_wait_end", "dma_fence_wait_end"),
+            ],
+            Part::FileLocks => &[
+                ("on_posix_lock_inode", "posix_lock_inode"),
+                ("on_flock_lock_inode", "flock_lock_inode"),
             ],
             Part::Faults => &[("on_page_fault_user", "page_fault_user")],
             Part::Writeback => &[("on_folio_wait_writeback", "folio_wait_writeback")],

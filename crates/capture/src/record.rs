@@ -43,6 +43,8 @@ pub enum Record {
     Block(Block),
     /// A signal was sent.
     Signal(Signal),
+    /// A file was locked by another.
+    FileLock(FileLock),
     /// A system call begins.
     Enter(Box<Enter>),
     /// A system call ends.
@@ -331,6 +333,46 @@ pub struct Signal {
     pub to_process: bool,
 }
 
+/// An attempt to lock a file, or a range of it, that failed because another had locked it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileLock {
+    /// The thread.
+    pub tid: u32,
+    /// The CPU.
+    pub cpu: u32,
+    /// When.
+    pub time: u64,
+    /// The file.
+    pub inode: u64,
+    /// Its file system's device: major << 20 | minor.
+    pub device: u32,
+    /// First byte of the range.
+    pub start: u64,
+    /// Last byte; `i64::MAX`: to the end of the file.
+    pub end: u64,
+    /// Whether it wants the lock for writing; else to read beside others.
+    pub is_for_writing: bool,
+    /// What the lock belongs to.
+    pub owner: LockOwner,
+    /// Whether the thread sleeps now until the lock is free; else the call failed with EAGAIN.
+    pub blocks: bool,
+    /// The thread that got the lock that is in the way; `None`: before the capture, or by another machine.
+    pub holder: Option<u32>,
+    /// Its process.
+    pub holder_process: Option<u32>,
+}
+
+/// What a lock of a file belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockOwner {
+    /// A process: fcntl's.
+    Process,
+    /// An open file: fcntl's `F_OFD_SETLK`.
+    OpenFile,
+    /// An open file, and always the whole of it: flock's.
+    Flock,
+}
+
 /// A system call begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enter {
@@ -421,6 +463,7 @@ impl Record {
             8 => (56, "a signal"),
             9 => (72, "the begin of a call"),
             10 => (32, "the end of a call"),
+            12 => (56, "a lock of a file"),
             _ => return Err(wrong("there is no such kind")),
         };
         if bytes.len() < least {
@@ -534,6 +577,24 @@ impl Record {
                 result: all.u64(16).cast_signed(),
                 call: u32::try_from(all.i32(24)).ok(),
             }),
+            12 => Record::FileLock(FileLock {
+                tid: all.u32(4),
+                cpu: u32::from(all.u16(2)),
+                time: all.u64(8),
+                inode: all.u64(16),
+                device: all.u32(40),
+                start: all.u64(24),
+                end: all.u64(32),
+                is_for_writing: bytes[1] & 1 != 0,
+                owner: match bytes[1] {
+                    how if how & 2 != 0 => LockOwner::Flock,
+                    how if how & 4 != 0 => LockOwner::OpenFile,
+                    _ => LockOwner::Process,
+                },
+                blocks: bytes[1] & 8 != 0,
+                holder: Some(all.u32(44)).filter(|&tid| tid != 0),
+                holder_process: Some(all.u32(48)).filter(|&tid| tid != 0),
+            }),
             _ => Record::Signal(Signal {
                 number: bytes[1],
                 tid: all.u32(4),
@@ -569,7 +630,7 @@ impl Record {
         let at = match bytes.first()? {
             1 | 2 | 7 => 24,
             3..=6 => 16,
-            8..=10 => 8,
+            8..=10 | 12 => 8,
             _ => return None,
         };
         Some(Bytes(bytes).u64(at))
@@ -621,6 +682,7 @@ impl Record {
             Record::Signal(signal) => signal.time,
             Record::Enter(enter) => enter.time,
             Record::Leave(leave) => leave.time,
+            Record::FileLock(lock) => lock.time,
         }
     }
 }
@@ -705,7 +767,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_record_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..9000), kind in 0..12_u8) {
+        fn any_bytes_are_a_record_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..9000), kind in 0..14_u8) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
                 *first = kind;

@@ -1,5 +1,6 @@
 //! The programs on the running kernel, and the object against its source.
 
+mod file_locks;
 mod histograms;
 mod live;
 mod object;
