@@ -35,9 +35,11 @@ impl What {
             Activity::Fence => What::Fence,
             Activity::PageLock | Activity::Writeback => What::Page,
             Activity::Block => What::Block,
-            Activity::PageFault | Activity::Softirq | Activity::Interrupt | Activity::Work => {
-                return None;
-            }
+            Activity::PageFault
+            | Activity::FileLock
+            | Activity::Softirq
+            | Activity::Interrupt
+            | Activity::Work => return None,
         })
     }
 

@@ -84,7 +84,7 @@ columns! {
     Tid "tid" U32 "" "thread to which it happened; of a switch the one that leaves";
     Comm "comm" Text "" "that thread's name";
     Id "id" U32 "" "the mapping's name: of no two at a time, later of another perhaps";
-    Address "address" U64 "" "where: a mapping's start, the address of a fault or of a lock";
+    Address "address" U64 "" "where: a mapping's start, the address of a fault or of a lock; of a file's lock the first byte of its range";
     LengthBytes "length_bytes" U64 "bytes" "how much";
     Protection "protection" Text "" "`none`, `read` or `write`";
     Merge "merge" Text "" "`may` or `never`: whether the mapping may join its neighbours";
@@ -153,12 +153,14 @@ columns! {
     Status "status" Text "" "how compaction ended, the kernel's word";
     Frame "frame" U64 "pages" "page frame number";
     FallbackOrder "fallback_order" U32 "" "order of the block that was taken instead";
+    Inode "inode" U64 "" "number of the file that is locked";
+    Owner "owner" U64 "" "what the lock of a file belongs to: address of the process's table of files, or of the open file";
     MigrateType "migrate_type" Text "" "migrate type asked for";
     FallbackMigrateType "fallback_migrate_type" Text "" "migrate type of the block that was taken";
     ChangedOwnership "changed_ownership" Bool "" "whether the whole pageblock changed its type";
-    Lock "lock" Text "" "which lock: `mmap`, or the kernel's words for its kind";
+    Lock "lock" Text "" "which lock: `mmap`, or the kernel's words for its kind; of a file `fcntl` (a process's), `open-file` (`F_OFD_SETLK`), `flock`";
     Write "write" Bool "" "whether it is taken for writing";
-    Device "device" Text "" "block device, `major:minor`";
+    Device "device" Text "" "block device, or that of a file's file system, `major:minor`";
     Sector "sector" U64 "sectors of 512 bytes" "first sector";
     Operation "operation" Text "" "kind of request, the kernel's letters (`R`, `WS`)";
     Driver "driver" Text "" "driver of the fence";
@@ -171,10 +173,10 @@ columns! {
     UserStackOfLikeWait "user_stack_of_like_wait" Bool "" "whether `user_stack` was taken of an earlier wait; null is false";
     Name "name" Text "" "name of a counter or a mark; of a span the work item's function, the softirq's name, the interrupt's handler or number";
     Value "value" I64 "" "the counter's value";
-    What "what" Text "" "what it was, with the kernel's events at its ends: `direct-reclaim` (`mm_vmscan_direct_reclaim_begin`, `_end`), `memcg-reclaim` (`mm_vmscan_memcg_reclaim_begin`, `_end`), `kswapd` (`mm_vmscan_kswapd_wake`, `mm_vmscan_kswapd_sleep`), `throttled` (`mm_vmscan_throttled`), `shrinker` (`mm_shrink_slab_start`, `_end`), `compaction` (`mm_compaction_begin`, `_end`), `lock` (`contention_begin`, `_end`), `mmap-lock` (`mmap_lock_start_locking`, `mmap_lock_acquire_returned`), `fence` (`dma_fence_wait_start`, `_end`), `page-fault` (`page_fault_user`, `page_fault_kernel`), `page-lock` (`folio_wait_bit()`), `writeback` (`folio_wait_writeback()`), `block` (`block_rq_insert` or `block_rq_issue`, `block_rq_complete`), `softirq` (`softirq_entry`, `_exit`), `interrupt` (`irq_handler_entry`, `_exit`), `work` (`workqueue_execute_start`, `_end`)";
+    What "what" Text "" "what it was, with the kernel's events at its ends: `direct-reclaim` (`mm_vmscan_direct_reclaim_begin`, `_end`), `memcg-reclaim` (`mm_vmscan_memcg_reclaim_begin`, `_end`), `kswapd` (`mm_vmscan_kswapd_wake`, `mm_vmscan_kswapd_sleep`), `throttled` (`mm_vmscan_throttled`), `shrinker` (`mm_shrink_slab_start`, `_end`), `compaction` (`mm_compaction_begin`, `_end`), `lock` (`contention_begin`, `_end`), `mmap-lock` (`mmap_lock_start_locking`, `mmap_lock_acquire_returned`), `fence` (`dma_fence_wait_start`, `_end`), `file-lock` (`posix_lock_inode`, `flock_lock_inode`: a moment), `page-fault` (`page_fault_user`, `page_fault_kernel`), `page-lock` (`folio_wait_bit()`), `writeback` (`folio_wait_writeback()`), `block` (`block_rq_insert` or `block_rq_issue`, `block_rq_complete`), `softirq` (`softirq_entry`, `_exit`), `interrupt` (`irq_handler_entry`, `_exit`), `work` (`workqueue_execute_start`, `_end`)";
     BeginNs "begin_ns" U64 "ns" "when the span began; of a block request when it came into the device's queue, or where that has none, was issued";
     IssuedNs "issued_ns" U64 "ns" "when the block request was issued to the device";
-    HolderTid "holder_tid" U32 "" "thread that held the lock when the wait for it began";
+    HolderTid "holder_tid" U32 "" "thread that held the lock when the wait for it began; of a file's lock of fcntl perhaps the first thread of the process";
     Moment "moment" Text "" "when the kernel's counts of the thread were read: `begin` of the recording, `new` thread (`task_newtask`), `renamed` (`task_rename`; `comm` is the new name), `exit` (`sched_process_exit`), `end` of the recording";
     ParentPid "parent_pid" U32 "" "process that made the thread's process";
     NamespaceTid "namespace_tid" U32 "" "the thread's number in its own PID namespace";

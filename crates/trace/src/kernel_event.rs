@@ -28,6 +28,11 @@ pub trait Fields {
     /// Returns the name of the function that a pointer points to.
     fn function(&self, name: &str) -> Option<Cow<'_, str>>;
 
+    /// Returns `major:minor` of a number as the kernel has it (`include/linux/kdev_t.h`: 12 and 20 bits).
+    fn device(&self, name: &str) -> Option<String> {
+        let device = self.u64(name)?;
+        Some(format!("{}:{}", device >> 20, device & 0xf_ffff))
+    }
     /// Returns a number that fits into 32 bits and is not negative.
     fn u32(&self, name: &str) -> Option<u32> {
         u32::try_from(self.i64(name)?).ok()
@@ -99,6 +104,8 @@ pub const KERNEL_EVENTS: &[KernelEvent] = events! {
     "mmap_lock_released": ; "mm" "write" => mmap_lock_released;
     "contention_begin": ; "lock_addr" "flags" => contention_begin;
     "contention_end": ; "lock_addr" "ret" => contention_end;
+    "posix_lock_inode": "i_ino" "s_dev" "type" "ret"; "owner" "flags" "fl_start" "fl_end" => |fields, tasks| file_lock("fcntl", fields, tasks);
+    "flock_lock_inode": "i_ino" "s_dev" "type" "ret"; "owner" "flags" "fl_start" "fl_end" => |fields, tasks| file_lock("flock", fields, tasks);
     "dma_fence_wait_start": ; "driver" "timeline" "context" "seqno" => fence_begin;
     "signal_generate": "sig" "pid"; "comm" "group" "result" => signal;
     "dma_fence_wait_end": ; "driver" "timeline" "context" "seqno" => fence_end;
@@ -396,6 +403,36 @@ fn contention_end(fields: &dyn Fields, _: &mut Tasks) -> Made {
         address: fields.address("lock_addr"),
         write: None,
         result: fields.i64("ret"),
+    }))
+}
+
+/// `fs/locks.c`.
+fn file_lock(by: &str, fields: &dyn Fields, tasks: &mut Tasks) -> Made {
+    const OPEN_FILE: &str = "FL_OFDLCK";
+    let flags = fields.words("flags").unwrap_or_default();
+    let lock = match flags.split('|').any(|word| word == OPEN_FILE) {
+        true => "open-file",
+        false => by,
+    };
+    let (start, end) = (fields.i64("fl_start").unwrap_or(0), fields.i64("fl_end"));
+    // Both are bytes of the range; it goes to the end of the file where the second is the largest number that there is.
+    let length = end.filter(|&end| end != i64::MAX);
+    let length = length.and_then(|end| end.checked_sub(start)?.checked_add(1));
+    let device = fields.device("s_dev").ok_or("s_dev")?;
+    Ok(Some(Kind::FileLock {
+        lock: tasks.keep(lock),
+        device: tasks.keep(&device),
+        inode: fields.address("i_ino").ok_or("i_ino")?,
+        start: start.unsigned_abs(),
+        length: length.map(|length| Bytes(length.unsigned_abs())),
+        write: match fields.words("type").as_deref() {
+            Some("F_RDLCK") => Some(false),
+            Some("F_WRLCK") => Some(true),
+            Some(_) => None,
+            None => return Err("type"),
+        },
+        owner: fields.address("owner").unwrap_or(0),
+        result: fields.i64("ret").ok_or("ret")?,
     }))
 }
 

@@ -308,6 +308,24 @@ kinds! {
         /// Was it held for writing?
         write: Option<bool> = Write;
     }
+    FileLock "file-lock" "A thread locks a range of a file, tries to, or unlocks it (`posix_lock_inode`, `flock_lock_inode`)." {
+        /// By which call.
+        lock: Text = Lock;
+        /// On which file system.
+        device: Text = Device;
+        /// Which file.
+        inode: u64 = Inode;
+        /// The first byte.
+        start: u64 = Address;
+        /// How much; `None`: to the end of the file.
+        length: Option<Bytes> = LengthBytes;
+        /// For writing? `None`: it unlocks.
+        write: Option<bool> = Write;
+        /// For whom.
+        owner: u64 = Owner;
+        /// 0, -errno, or 1 where the thread sleeps until the lock is free.
+        result: i64 = Result;
+    }
     BlockInsert "block-insert" "A request comes into the queue of a block device (`block_rq_insert`)." {
         /// Which device.
         device: Text = Device;

@@ -39,12 +39,14 @@ pub struct Span {
     pub shrinker: Option<Text>,
     /// The kind of a lock.
     pub lock: Option<Text>,
-    /// The address of a lock, of a page fault or of what the page maps.
+    /// The address of a lock, of a page fault or of what the page maps; of a file's lock the first byte.
     pub address: Option<u64>,
     /// Whether a lock is taken, or memory used, for writing.
     pub write: Option<bool>,
     /// The thread that held the lock when the wait began.
     pub holder: Option<u32>,
+    /// The file that is locked.
+    pub inode: Option<u64>,
     /// The driver of a fence.
     pub driver: Option<Text>,
     /// The timeline of a fence.
@@ -53,15 +55,15 @@ pub struct Span {
     pub context: Option<u64>,
     /// The sequence number of a fence.
     pub seqno: Option<u64>,
-    /// The block device.
+    /// The block device; of a file that of its file system.
     pub device: Option<Text>,
     /// The first sector of a block request.
     pub sector: Option<u64>,
-    /// The size of a block request.
+    /// The size of a block request; of a file's lock as far as it goes, where that is not the file's end.
     pub length: Option<Bytes>,
     /// The operation of a block request.
     pub operation: Option<Text>,
-    /// 0 or -errno: of the wait for a lock, of a block request.
+    /// 0 or -errno: of the wait for a lock, of a block request. Of a file's lock -EAGAIN; `None` where the thread waits for it.
     pub result: Option<i64>,
 }
 
@@ -86,6 +88,8 @@ pub enum Activity {
     MmapLock,
     /// The thread waited for a fence: `dma_fence_wait_start`, `_end`.
     Fence,
+    /// A moment: the thread found a file locked by another: `posix_lock_inode`, `flock_lock_inode`.
+    FileLock,
     /// A page fault, from `page_fault_user` or `page_fault_kernel` to the return of `handle_mm_fault()`.
     PageFault,
     /// The thread waited until a page was unlocked: `folio_wait_bit()`, `__folio_lock()`.
@@ -113,6 +117,7 @@ words!(
     Lock "lock",
     MmapLock "mmap-lock",
     Fence "fence",
+    FileLock "file-lock",
     PageFault "page-fault",
     PageLock "page-lock",
     Writeback "writeback",
@@ -278,6 +283,7 @@ row! {
         address = Address;
         write = Write;
         holder = HolderTid;
+        inode = Inode;
         driver = Driver;
         timeline = Timeline;
         context = Context;
@@ -327,6 +333,7 @@ impl Span {
             address: None,
             write: None,
             holder: None,
+            inode: None,
             driver: None,
             timeline: None,
             context: None,

@@ -222,7 +222,7 @@ fn cells_that_are_no_span_task_or_signal() {
             "span",
             "\"what\":\"nap\",\"begin_ns\":5",
             "column what: unknown activity 'nap'; there are direct-reclaim, memcg-reclaim, kswapd, throttled, shrinker, \
-             compaction, lock, mmap-lock, fence, page-fault, page-lock, writeback, block, softirq, interrupt, work",
+             compaction, lock, mmap-lock, fence, file-lock, page-fault, page-lock, writeback, block, softirq, interrupt, work",
         ),
         (
             "task",

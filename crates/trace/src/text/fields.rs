@@ -115,6 +115,11 @@ impl<'l> Line<'l> {
             ("contention_begin", "flags") => "(flags=",
             ("contention_end", "ret") => "(ret=",
             ("mm_compaction_begin", "sync") => "mode",
+            ("posix_lock_inode" | "flock_lock_inode", "i_ino") => "ino",
+            ("posix_lock_inode" | "flock_lock_inode", "s_dev") => "dev",
+            ("posix_lock_inode" | "flock_lock_inode", "owner") => "fl_owner",
+            ("posix_lock_inode" | "flock_lock_inode", "flags") => "fl_flags",
+            ("posix_lock_inode" | "flock_lock_inode", "type") => "fl_type",
             _ => name,
         }
     }
@@ -193,6 +198,12 @@ impl kernel_event::Fields for Line<'_> {
             None => self.fields.until(name, next),
         };
         text.map(Cow::Borrowed)
+    }
+
+    /// `0x8:0x1`, as the kernel prints it, or decimal.
+    fn device(&self, name: &str) -> Option<String> {
+        let (major, minor) = self.value(name)?.split_once(':')?;
+        Some(format!("{}:{}", number(major)?, number(minor)?))
     }
 
     fn words(&self, name: &str) -> Option<Cow<'_, str>> {

@@ -423,6 +423,38 @@ fn threads_wait_for_locks_disks_and_fences() {
 }
 
 #[test]
+fn a_lock_of_a_file_has_its_range_and_its_result() {
+    let line = |flags: &str, way: &str, end: &str, result: i32| {
+        kind(&format!(
+            "posix_lock_inode: fl=00000000b27 dev=0xfe:0x1 ino=0x1f2 fl_blocker=(nil) fl_owner=00000000c31 fl_pid=77 \
+             fl_flags={flags} fl_type={way} fl_start=120 fl_end={end} ret={result}"
+        ))
+    };
+    let refused = Kind::FileLock {
+        lock: "fcntl".into(),
+        device: "254:1".into(),
+        inode: 0x1f2,
+        start: 120,
+        length: Some(Bytes(1)),
+        write: Some(true),
+        owner: 0xc31,
+        result: -11,
+    };
+    assert_eq!(line("FL_POSIX|FL_ACCESS", "F_WRLCK", "120", -11), refused);
+    let to_the_end = "9223372036854775807";
+    let Kind::FileLock {
+        lock,
+        length,
+        write,
+        ..
+    } = line("FL_POSIX|FL_OFDLCK", "F_UNLCK", to_the_end, 0)
+    else {
+        panic!("another kind");
+    };
+    assert_eq!((&*lock, length, write), ("open-file", None, None));
+}
+
+#[test]
 fn a_signal_has_its_target() {
     let sent = kind("signal_generate: sig=19 errno=0 code=0 comm=a b pid=77 grp=1 res=0");
     let expected = Kind::Signal {

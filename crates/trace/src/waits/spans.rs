@@ -12,11 +12,14 @@
 //!
 //! Where an end and the next begin of the same thing are missing, within one system call, the two spans become one.
 
+mod file_locks;
+
 use std::collections::{HashMap, VecDeque};
 
 use stopgap_events::units::{Bytes, Nanos};
 
 use crate::{Activity, Event, Kind, Reclaimer, Span, Text};
+use file_locks::FileLocks;
 
 /// Spans that a thread may be in the midst of. The kernel does not go so deep; a trace that lost its ends would.
 const DEEPEST: usize = 64;
@@ -32,6 +35,7 @@ const MOST: usize = 1 << 16;
 pub(super) struct Spans {
     threads: HashMap<Doer, Vec<Open>>,
     requests: HashMap<(Text, u64), Open>,
+    files: FileLocks,
     /// What became a part of a request that is not done.
     merged: VecDeque<Open>,
     halves: u64,
@@ -96,6 +100,11 @@ impl Spans {
     /// Takes an event. `true`: it is an end of a span and does not stand by itself; where the span is over, it is appended to
     /// `out`. `now` is the latest time so far.
     pub(super) fn takes(&mut self, event: &Event, now: Nanos, out: &mut VecDeque<Event>) -> bool {
+        if let Kind::FileLock { .. } = &event.kind {
+            let found = self.files.takes(event);
+            out.extend(found.map(|span| row(event.clone(), Box::new(span), now)));
+            return true;
+        }
         let Some(side) = side(event) else {
             return false;
         };

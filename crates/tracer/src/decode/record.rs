@@ -111,11 +111,8 @@ impl Record<'_> {
         Some(tasks.keep(name))
     }
 
-    /// `major:minor` of the kernel's own `dev_t` (`include/linux/kdev_t.h`: 12 and 20 bits).
-    fn device(&self, tasks: &mut Tasks) -> Option<Text> {
-        let dev = self.u64("dev")?;
-        let (major, minor) = (dev >> 20, dev & ((1 << 20) - 1));
-        Some(tasks.keep(&format!("{major}:{minor}")))
+    fn block_device(&self, tasks: &mut Tasks) -> Option<Text> {
+        Fields::device(self, "dev").map(|device| tasks.keep(&device))
     }
 
     fn kept(&self, name: &str, tasks: &mut Tasks) -> Option<Text> {
@@ -162,7 +159,7 @@ impl Fields for Record<'_> {
                     None => flags().unwrap_or(Cow::Borrowed("VMSCAN_THROTTLE_NONE")),
                 }
             }
-            "status" => names
+            "status" | "type" => names
                 .symbol(bits)
                 .map_or_else(|| bits.to_string().into(), Cow::Borrowed),
             "alloc_migratetype" | "fallback_migratetype" => {
@@ -258,7 +255,7 @@ fn bytes_of_sectors(record: &Record<'_>) -> Option<Bytes> {
 fn merge(record: &Record<'_>, tasks: &mut Tasks) -> Made {
     asks(record, tasks);
     Ok(Some(Kind::BlockMerge {
-        device: record.device(tasks).ok_or("dev")?,
+        device: record.block_device(tasks).ok_or("dev")?,
         sector: record.u64("sector").ok_or("sector")?,
         length: bytes_of_sectors(record),
         operation: record.kept("rwbs", tasks),
@@ -268,7 +265,7 @@ fn merge(record: &Record<'_>, tasks: &mut Tasks) -> Made {
 fn insert(record: &Record<'_>, tasks: &mut Tasks) -> Made {
     asks(record, tasks);
     Ok(Some(Kind::BlockInsert {
-        device: record.device(tasks).ok_or("dev")?,
+        device: record.block_device(tasks).ok_or("dev")?,
         sector: record.u64("sector").ok_or("sector")?,
         length: record.u64("bytes").map(Bytes),
         operation: record.kept("rwbs", tasks),
@@ -278,7 +275,7 @@ fn insert(record: &Record<'_>, tasks: &mut Tasks) -> Made {
 fn issue(record: &Record<'_>, tasks: &mut Tasks) -> Made {
     asks(record, tasks);
     Ok(Some(Kind::BlockIssue {
-        device: record.device(tasks).ok_or("dev")?,
+        device: record.block_device(tasks).ok_or("dev")?,
         sector: record.u64("sector").ok_or("sector")?,
         length: record.u64("bytes").map(Bytes),
         operation: record.kept("rwbs", tasks),
@@ -287,7 +284,7 @@ fn issue(record: &Record<'_>, tasks: &mut Tasks) -> Made {
 
 fn complete(record: &Record<'_>, tasks: &mut Tasks) -> Made {
     Ok(Some(Kind::BlockComplete {
-        device: record.device(tasks).ok_or("dev")?,
+        device: record.block_device(tasks).ok_or("dev")?,
         sector: record.u64("sector").ok_or("sector")?,
         length: bytes_of_sectors(record),
         operation: record.kept("rwbs", tasks),

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Read};
 use std::rc::Rc;
 
-use stopgap_capture::{Record, SpanKind, TaskEvent, Waking, flag};
+use stopgap_capture::{LockOwner, Record, SpanKind, TaskEvent, Waking, flag};
 use stopgap_events::machine::Missing;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::wait::{self, Call, Context, State, Waker, Within};
@@ -519,9 +519,7 @@ impl<R: Read> Waits<R> {
                     .find(|&time| time > 0);
                 let span = Span {
                     issued: Some(Nanos(block.issued)).filter(|time| time.0 > 0),
-                    device: Some(
-                        format!("{}:{}", block.device >> 20, block.device & 0xf_ffff).into(),
-                    ),
+                    device: Some(device(block.device)),
                     sector: Some(block.sector),
                     length: Some(Bytes(u64::from(block.bytes))),
                     operation: Some(operation(block.flags).into()),
@@ -535,6 +533,10 @@ impl<R: Read> Waits<R> {
                     block.tid,
                     Kind::Span(Box::new(span)),
                 )
+            }
+            Record::FileLock(lock) => {
+                let (time, cpu, tid) = (lock.time, Some(lock.cpu), lock.tid);
+                (time, cpu, tid, Kind::Span(Box::new(file_lock(&lock))))
             }
             Record::Signal(signal) => {
                 self.names(signal.tid, signal.tgid, &signal.comm);
@@ -992,6 +994,33 @@ impl<R: Read> Source for Waits<R> {
             files: self.chains.build_ids(),
         }
     }
+}
+
+fn file_lock(lock: &stopgap_capture::FileLock) -> Span {
+    const AGAIN: i64 = -11;
+    let to_the_end = lock.end >= i64::MAX.cast_unsigned();
+    let by = match lock.owner {
+        LockOwner::Process => "fcntl",
+        LockOwner::OpenFile => "open-file",
+        LockOwner::Flock => "flock",
+    };
+    Span {
+        lock: Some(by.into()),
+        address: Some(lock.start),
+        length: (!to_the_end).then(|| Bytes(lock.end.saturating_sub(lock.start) + 1)),
+        write: Some(lock.is_for_writing),
+        // Of a lock from before the recording the process alone is known: its first thread has the same number.
+        holder: lock.holder.or(lock.holder_process),
+        inode: Some(lock.inode),
+        device: Some(device(lock.device)),
+        result: (!lock.blocks).then_some(AGAIN),
+        ..Span::new(Activity::FileLock, Nanos(lock.time))
+    }
+}
+
+/// Returns `major:minor` of a device as the kernel has it.
+fn device(number: u32) -> Text {
+    format!("{}:{}", number >> 20, number & 0xf_ffff).into()
 }
 
 /// Names in the order of their numbers; of numbers that no architecture has, none.

@@ -12,7 +12,7 @@ pub(super) fn label(event: &Event) -> Label {
             let ends = format!("{} ends", syscall(*number, name.as_ref()));
             (ends, "syscall")
         }
-        Kind::LockRelease { .. } => (word.to_owned(), "lock"),
+        Kind::LockRelease { .. } | Kind::FileLock { .. } => (word.to_owned(), "lock"),
         Kind::Memory { .. }
         | Kind::UnmappedArea { .. }
         | Kind::PageFault { .. }
@@ -32,7 +32,7 @@ fn span(span: &Span) -> (String, &'static str) {
     let category = match span.what {
         DirectReclaim | MemcgReclaim | Kswapd | Throttled | Shrinker => "reclaim",
         Compaction => "compaction",
-        Lock | MmapLock => "lock",
+        Lock | MmapLock | FileLock => "lock",
         Fence => "fence",
         PageFault | PageLock | Writeback => "memory",
         Block => "block",
