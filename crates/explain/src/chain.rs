@@ -20,6 +20,7 @@
 mod account;
 mod cpus;
 mod disk;
+mod file_locks;
 mod history;
 mod idle;
 pub mod live;
@@ -41,6 +42,7 @@ use crate::why::Why;
 use account::Totals;
 use cpus::Cpus;
 use disk::{Disks, Share};
+use file_locks::FileLocks;
 use history::{Line, MOST_PIECES, Piece, Stretch, remember};
 use idle::{Asked, Asleep, One, Pairs};
 pub use path::Break;
@@ -94,6 +96,7 @@ pub struct Graph {
     stops: HashMap<u32, ActorId, Quick>,
     /// The threads that got a lock last from one that gave it up, by process and address.
     holders: HashMap<(u32, u64), u32, Quick>,
+    file_locks: FileLocks,
     first: Option<u64>,
     now: u64,
     sleep: Line,
@@ -174,6 +177,7 @@ impl Graph {
             pairs: Pairs::default(),
             stops: HashMap::default(),
             holders: HashMap::default(),
+            file_locks: FileLocks::default(),
             first: None,
             now: 0,
             sleep: Line::default(),
@@ -469,6 +473,7 @@ impl Graph {
         if let (Some(woken), Some(waker)) = (wait.woken, &wait.waker) {
             thread.woken_by = Some((waker.task.tid, woken.0));
         }
+        self.tells_who_waited(tid);
         if dead {
             self.commit(tid);
             self.ended.push_back((tid, end));
@@ -525,6 +530,11 @@ impl Graph {
         if ended == Ended::Network && what == For::Data && self.is_delayed_ack(tid, left, woken) {
             ended = Ended::DelayedAck;
         }
+        let looks = self.file_locks.sleeps(tid, what, ended, woken - left);
+        if looks.is_some() && what == For::Time {
+            let kind = self.paths.name(&"file lock".into());
+            what = For::Lock { kind, address: 0 };
+        }
         let several = wait.call.as_ref().is_some_and(sleeps::of_several);
         // Room to write wakes who waits to read, too: only now the other reads what it was sent before that wait.
         let room = wait.waker.as_ref().and_then(|waker| waker.call.as_ref());
@@ -537,9 +547,11 @@ impl Graph {
         let actor = self.threads.get(&tid).map_or(NOBODY, |thread| thread.actor);
         let place = self.sleeps.place(wait, &mut self.paths);
         let hop = self.paths.hop(actor, Doing::Waits { what, call, place });
+        let held = looks.and_then(|looks| self.held_by(tid, looks, hop, (left, woken)));
         let (threads, disks) = (&self.threads, &self.disks);
         let mut behind = Line::default();
         match ended {
+            _ if held.is_some() => behind.push(held.unwrap_or(NOT_KEPT), woken - left),
             _ if what == For::Continue => {
                 let by = [tid, pid].iter().find_map(|of| self.stops.get(of));
                 let by = by.copied().unwrap_or(NOBODY);
@@ -638,7 +650,12 @@ impl Graph {
             several,
             behind: &behind.0,
         };
-        (what, hop, idle::judge(&asleep, &self.paths))
+        let idleness = looks.and_then(|looks| looks.idleness);
+        (
+            what,
+            hop,
+            idleness.or_else(|| idle::judge(&asleep, &self.paths)),
+        )
     }
 
     /// Where the wait of `actor` for a lock shows that it and `other` waited for each other, says so of the wait of `other`, too, which a
@@ -834,6 +851,9 @@ impl Graph {
             };
             self.disks.done(span, event.time.0, tid, actor, name);
             return;
+        }
+        if span.what == Activity::FileLock {
+            return self.file_locks.failed(tid, span);
         }
         if span.what == Activity::Work {
             if let Some(name) = &span.name {

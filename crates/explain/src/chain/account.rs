@@ -93,6 +93,20 @@ impl Totals {
         }
     }
 
+    /// What was booked on the chain `from` is known better now.
+    pub(super) fn moves(&mut self, from: PathId, idleness: Idleness, to: &[Piece]) {
+        let whole: u64 = to.iter().map(|piece| piece.ns).sum();
+        let of_it = self.by_path.get_mut(from as usize);
+        let of_it = of_it.map(|sums| &mut sums[idleness as usize]);
+        let Some(of_it) = of_it.filter(|ns| **ns >= whole) else {
+            return;
+        };
+        *of_it -= whole;
+        for piece in to {
+            self.add(piece.path, idleness, piece.ns);
+        }
+    }
+
     /// A wait for a CPU is over.
     pub(super) fn queued(&mut self, paths: &Paths, tid: u32, at: u64, pieces: &[Piece]) {
         let mut at = at;
@@ -468,6 +482,7 @@ impl Graph {
                 NOBODY => ("timeout", "until its timeout".to_owned()),
                 _ => ("timeout", format!("until its timeout; {who} got it last")),
             },
+            Doing::Held => ("held", format!("{who} held it")),
             Doing::Network => ("network", "the network".to_owned()),
             Doing::DelayedAck => (
                 "delayed-ack",
@@ -612,6 +627,7 @@ pub(super) fn culprit(hops: &[Hop]) -> Option<ActorId> {
         Doing::Runs { .. }
         | Doing::Disk { .. }
         | Doing::Stopped
+        | Doing::Held
         | Doing::Cycle { .. }
         | Doing::Quota => Some(last.actor),
         Doing::Queued { behind } => Some(behind).filter(|&behind| behind != IDLE),

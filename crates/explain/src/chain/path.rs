@@ -85,6 +85,8 @@ pub(super) enum Doing {
     Timer,
     /// A timer ended the sleep before what the thread waited for.
     Timeout,
+    /// The hop's thread held the lock; what it did meanwhile is not known.
+    Held,
     /// Packets of another machine, or of a thread that the trace does not tell.
     Network,
     /// An acknowledgement that TCP held back, for which a sender on this machine waited.

@@ -72,7 +72,8 @@ pub struct Link {
     /// program behind a file system), `io`, `child`,
     /// `signal`, `continue`, `fence`, `mmap_lock`, `direct-reclaim`, `memcg-reclaim`, `compaction`, `throttled`,
     /// `memory`, `work`, `something`. At the end of a chain: `running`, `run-queue`, `priority-inversion`,
-    /// `cpu-quota`, `disk`, `timer`, `timeout`, `network`, `delayed-ack`, `interrupt`, `device`, `stopped`, `cycle`, `perhaps-cycle`,
+    /// `cpu-quota`, `disk`, `timer`, `timeout`, `network`, `delayed-ack`, `interrupt`, `device`, `stopped`, `held`
+    /// (a lock, and what its holder did is not known), `cycle`, `perhaps-cycle`,
     /// `left-out` (hops of a long chain), `unknown` (the chain breaks), `other` (small ones).
     pub cause: String,
     /// The hop in words.
