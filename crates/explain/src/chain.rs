@@ -49,6 +49,7 @@ pub use path::Break;
 pub(crate) use path::Quick;
 use path::{ActorId, Doing, For, HopId, IDLE, NOBODY, NOT_KEPT, Name, PathId, Paths};
 use sleeps::{Ended, Sleeps};
+pub(crate) use sleeps::{sleeps_on_purpose, sleeps_once};
 pub use watched::StallWindow;
 use watched::Windowed;
 pub(crate) use window::{Pieces, Sums};
@@ -258,6 +259,11 @@ impl Graph {
     /// Whether the past of `tid` is kept.
     pub(crate) fn knows(&self, tid: u32) -> bool {
         self.threads.contains_key(&tid)
+    }
+
+    /// Returns which of two threads asks the other, as what they do between an answer and the next question shows.
+    pub(crate) fn asker(&self, one: u32, other: u32) -> Option<u32> {
+        self.pairs.idler(one, other)
     }
 
     /// Returns what the last sleep of `tid` was for, piece by piece in the order of time.

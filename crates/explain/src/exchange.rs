@@ -18,6 +18,7 @@ use stopgap_events::wait::{Waker, Within};
 use stopgap_trace::{Event, Kind, Text};
 
 use crate::call::{Role, name_of, role};
+use crate::roundtrip::{With, with};
 
 /// Activity of a pair between its first flush and its last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub struct Exchange {
     pub names: (Option<Text>, Option<Text>),
     /// Round trips: flushes that another followed.
     pub roundtrips: u64,
-    /// Switch-outs of both.
+    /// Switch-outs of both that have to do with the other: it got the CPU, or ended the sleep.
     pub switches: u64,
     /// Calls by which the client sent.
     pub sends: u64,
@@ -168,6 +169,7 @@ impl Pair {
 
     fn acts(&mut self, client: bool, event: &Event, now: u64) {
         let flushes = self.flushes;
+        let partner = self.side(!client).tid;
         let side = self.side(client);
         if event.comm.is_some() {
             side.name.clone_from(&event.comm);
@@ -190,6 +192,11 @@ impl Pair {
                     if role(&name) == Role::Waits {
                         side.waits(&name, &call.arguments);
                     }
+                }
+                match with(wait) {
+                    With::One(other) if other != partner => return,
+                    With::Nobody => return,
+                    With::One(_) | With::Anybody => {}
                 }
                 // A flush may have come since.
                 match flushes {

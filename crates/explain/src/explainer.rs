@@ -578,19 +578,14 @@ impl Explainer {
     /// Ends the pairs that `tid` is in.
     fn end_pairs(&mut self, tid: u32) {
         let threads = &self.threads;
-        self.roundtrips.ended(
-            tid,
-            self.now,
-            |tid| outs(threads, tid, u64::MAX),
-            |tid| {
-                let thread = threads.get(&tid);
-                Partner {
-                    name: name(tid, thread.and_then(|t| t.comm.as_ref())),
-                    cpus: thread.map_or(Cpus::None, |thread| thread.cpus),
-                    followed: thread.is_some_and(|thread| thread.traced),
-                }
-            },
-        );
+        self.roundtrips.ended(tid, |tid| {
+            let thread = threads.get(&tid);
+            Partner {
+                name: name(tid, thread.and_then(|t| t.comm.as_ref())),
+                cpus: thread.map_or(Cpus::None, |thread| thread.cpus),
+                followed: thread.is_some_and(|thread| thread.traced),
+            }
+        });
     }
 
     /// `tid` is no more.
@@ -652,9 +647,4 @@ fn who(threads: &HashMap<u32, Thread, Quick>, tid: u32, comm: Option<&Text>) -> 
         name: name(tid, comm.or(thread.and_then(|thread| thread.comm.as_ref()))),
         followed: thread.is_some_and(|thread| thread.traced),
     }
-}
-
-/// Switch-outs of a thread before `at`.
-fn outs(threads: &HashMap<u32, Thread, Quick>, tid: u32, at: u64) -> u64 {
-    threads.get(&tid).map_or(0, |thread| thread.outs(at))
 }

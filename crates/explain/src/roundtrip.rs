@@ -1,10 +1,15 @@
 //! Round trips: from a client's flush to its last reply.
 //!
 //! Wakings show who talks to whom: a thread that wakes another inside a call that sends, on a descriptor, has
-//! a *link* to it. Two threads with links both ways are a *pair*; the client is who first sent on the link's descriptor (which may have
+//! a *link* to it. Two threads with links both ways are a *pair*; the client is who is idle between an answer and the next question. As
+//! long as that does not show, it is who first sent on the link's descriptor (which may have
 //! woken nobody) since that number was given to this file, unless it alone waits for several descriptors, as servers do:
 //! then the trace began in the middle. A round trip begins with a send of the client, goes on while it sends more before a reply, and its switches are those of both
-//! until the next flush, so that what happens after the last reply (the server goes back to sleep) is in it.
+//! until the next flush, so that what happens after the last reply (the server goes back to sleep) is in it. It is over, too, when
+//! the client sleeps on purpose after a reply: the question after that may wake nobody.
+//!
+//! A switch is of a pair where one of the two gave its CPU to the other, or slept until the other woke it: a disk, a lock, another
+//! client and whoever else wants the CPU are no part of how the two talk.
 //!
 //! ```text
 //! client  writev   read read        writev       read
@@ -16,27 +21,29 @@
 //! A pair shows by its first waking in each direction; round trips before that, in which one of the two never slept,
 //! are not counted.
 //!
-//! Not seen: requests through shared memory, and pairs of which one never sleeps (there is no waking). Each pair of a server
-//! with several clients counts all its switches within the pair's own round trips.
+//! Not seen: requests through shared memory, and pairs of which one never sleeps (there is no waking). Where the trace has no rows of
+//! calls, a send that wakes nobody is not seen either: what follows it counts in the round trip before.
 
 use std::collections::{BTreeMap, HashMap};
 
+use stopgap_events::wait::{Context, Wait, Within};
 use stopgap_stats::explain::Pair;
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::quantile;
 use stopgap_trace::Text;
 
-use crate::chain::Quick;
+use crate::call::{Role, name_of, role};
+use crate::chain::{Quick, sleeps_on_purpose};
 use crate::spread::Counts;
-use crate::thread::Cpus;
-
-/// Switch-outs of a thread so far, and of another.
-pub(crate) type Outs = (u64, u64);
+use crate::thread::{Cpus, could_run_on};
 
 /// A pair that is being followed.
 struct Following {
     client: u32,
     server: u32,
+    /// Sends of both, but for those before they were a pair.
+    sends: u64,
+    outs: Outs,
     open: Option<Open>,
     /// The round trip before. A thread's leaving is told when it runs again, so switch-outs may be missing.
     closed: Option<Closed>,
@@ -47,14 +54,14 @@ struct Following {
 struct Closed {
     trip: Open,
     at: u64,
-    outs: Outs,
+    outs: u64,
 }
 
 /// A round trip that has begun.
 struct Open {
     begin: u64,
-    /// Switch-outs of the client and of the server when it did.
-    outs: Outs,
+    /// Switch-outs of the pair when it did.
+    outs: u64,
     sends: u64,
     replies: u64,
     /// When the client had the last reply.
@@ -62,7 +69,7 @@ struct Open {
 }
 
 impl Open {
-    fn new(begin: u64, outs: Outs) -> Open {
+    fn new(begin: u64, outs: u64) -> Open {
         let (sends, replies, received) = (1, 0, None);
         Open {
             begin,
@@ -71,6 +78,68 @@ impl Open {
             replies,
             received,
         }
+    }
+}
+
+/// Times of leaving that are kept.
+const LEFT: usize = 16;
+
+/// Switch-outs of a pair, and when the last ones were; a ring.
+#[derive(Default)]
+struct Outs {
+    count: u64,
+    left: [u64; LEFT],
+}
+
+impl Outs {
+    fn add(&mut self, left: u64) {
+        self.left[self.count as usize % LEFT] = left;
+        self.count += 1;
+    }
+
+    /// Returns those before `at`, of those that are known so far. Right where at most 16 of them came later.
+    fn before(&self, at: u64) -> u64 {
+        let kept = (self.count as usize).min(LEFT);
+        let later = self.left[..kept].iter().filter(|&&left| left >= at);
+        self.count - later.count() as u64
+    }
+}
+
+/// With whom a switch has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum With {
+    /// This thread.
+    One(u32),
+    /// The trace does not say.
+    Anybody,
+    /// No thread that is asked or answered.
+    Nobody,
+}
+
+/// Returns with whom a thread's leaving its CPU has to do: who got the CPU, or ended the sleep.
+pub(crate) fn with(wait: &Wait) -> With {
+    if could_run_on(wait) == Some(true) {
+        return match &wait.next {
+            Some(next) => With::One(next.tid),
+            None => With::Anybody,
+        };
+    }
+    let name = (wait.call.as_ref()).map(|call| name_of(call.number, call.name.as_ref()));
+    // Who waits for a disk, a page or a time does not wait for a peer, whoever had the CPU of the interrupt.
+    if wait.within == Some(Within::User) {
+        return With::Nobody;
+    }
+    if name.is_some_and(|name| role(&name) == Role::Other) {
+        return With::Nobody;
+    }
+    match &wait.waker {
+        // A softirq hands on what its machine sent in whatever thread it interrupts.
+        Some(waker)
+            if matches!(waker.context, Some(Context::Task) | None) && waker.task.tid != 0 =>
+        {
+            With::One(waker.task.tid)
+        }
+        _ => With::Anybody,
     }
 }
 
@@ -163,20 +232,20 @@ impl RoundTrips {
         }
     }
 
-    /// `tid` of `process` begins to send on `descriptor`. `outs` gives a thread's switch-outs before a moment.
+    /// `tid` of `process` begins to send on `descriptor`.
     pub(crate) fn sends(
         &mut self,
         (tid, process): (u32, u32),
         descriptor: u64,
         now: u64,
-        outs: impl Fn(u32, u64) -> u64,
+        asker: impl Fn(u32, u32) -> Option<u32>,
     ) {
         self.begins_anew(process, (tid, descriptor));
         if self.first.len() < MOST {
             self.first.entry((tid, descriptor)).or_insert(now);
         }
         if let Some(&to) = self.links.get(&(tid, descriptor)) {
-            self.sent((tid, descriptor), to, now, outs);
+            self.sent((tid, descriptor), to, now, &asker);
         }
     }
 
@@ -186,33 +255,56 @@ impl RoundTrips {
         (tid, descriptor): (u32, u64),
         to: u32,
         now: u64,
-        outs: impl Fn(u32, u64) -> u64,
+        asker: impl Fn(u32, u32) -> Option<u32>,
     ) {
         if self.links.get(&(tid, descriptor)) == Some(&to) {
-            self.sent((tid, descriptor), to, now, outs);
+            self.sent((tid, descriptor), to, now, &asker);
         } else if self.first.len() < MOST {
             self.first.entry((tid, descriptor)).or_insert(now);
         }
     }
 
     /// `tid` has left its CPU at `left`, which is told only now.
-    pub(crate) fn left(&mut self, tid: u32, left: u64) {
-        for partner in self.partners.get(&tid).into_iter().flatten() {
-            if let Some(pair) = self.pairs.get_mut(&key(tid, *partner)) {
-                pair.left(tid, left);
+    pub(crate) fn left(&mut self, tid: u32, wait: &Wait, left: u64) {
+        let Some(partners) = self
+            .partners
+            .get(&tid)
+            .filter(|partners| !partners.is_empty())
+        else {
+            return;
+        };
+        let pairs = &mut self.pairs;
+        let mut count = |partner| {
+            if let Some(pair) = pairs.get_mut(&key(tid, partner)) {
+                pair.left(left);
+            }
+        };
+        match with(wait) {
+            With::One(partner) => count(partner),
+            With::Anybody => partners.iter().for_each(|&partner| count(partner)),
+            With::Nobody => {}
+        }
+        if sleeps_on_purpose(wait) {
+            for &partner in partners {
+                if let Some(pair) = self.pairs.get_mut(&key(tid, partner))
+                    && pair.client == tid
+                    && pair.open.as_ref().is_some_and(|open| open.replies > 0)
+                {
+                    self.trips.extend(pair.trip());
+                    pair.close(left);
+                }
             }
         }
     }
 
-    /// `tid` has woken `to` while it sent on `descriptor`. Returns whether that makes them a pair.
+    /// `tid` has woken `to`, which slept since `left`, while it sent on `descriptor`. Returns whether that makes them a pair.
     pub(crate) fn wakes(
         &mut self,
-        tid: u32,
-        descriptor: u64,
-        to: u32,
+        (tid, descriptor): (u32, u64),
+        (to, left): (u32, u64),
         now: u64,
-        outs: impl Fn(u32, u64) -> u64,
         waits_for_several: impl Fn(u32) -> bool,
+        asker: impl Fn(u32, u32) -> Option<u32>,
     ) -> bool {
         let full = self.links.len().max(self.asked.len()) >= MOST;
         if tid == to || full || self.links.get(&(tid, descriptor)) == Some(&to) {
@@ -228,19 +320,30 @@ impl RoundTrips {
             let theirs = self.first.get(&(to, asked.on));
             let mine = self.first.get(&(tid, descriptor));
             let mine_first = mine.zip(theirs).is_some_and(|(mine, theirs)| mine < theirs);
-            let asks = match (waits_for_several(to), waits_for_several(tid)) {
-                (true, false) => false,
-                (false, true) => true,
+            let asks = match (
+                asker(to, tid),
+                waits_for_several(to),
+                waits_for_several(tid),
+            ) {
+                (Some(asker), ..) => asker == to,
+                (None, true, false) => false,
+                (None, false, true) => true,
                 _ => !mine_first,
             };
             let (client, server) = if asks { (to, tid) } else { (tid, to) };
-            let pair = Following {
+            let mut pair = Following {
                 client,
                 server,
-                open: asks.then(|| Open::new(asked.at, (outs(to, asked.at), outs(tid, asked.at)))),
+                sends: 0,
+                outs: Outs::default(),
+                open: asks.then(|| Open::new(asked.at, 0)),
                 closed: None,
                 totals: Totals::default(),
             };
+            // It was told before they were a pair.
+            if left >= asked.at {
+                pair.outs.add(left);
+            }
             if self.pairs.insert(key(tid, to), pair).is_none() {
                 let same = |made: &Made| (made.client, made.server) == (client, server);
                 if self.made.len() < MADE && !self.made.iter().any(same) {
@@ -255,28 +358,44 @@ impl RoundTrips {
                 new = true;
             }
         }
-        self.sent((tid, descriptor), to, now, outs);
+        self.sent((tid, descriptor), to, now, &asker);
         new
     }
 
-    fn sent(&mut self, (from, on): (u32, u64), to: u32, now: u64, outs: impl Fn(u32, u64) -> u64) {
+    fn sent(
+        &mut self,
+        (from, on): (u32, u64),
+        to: u32,
+        now: u64,
+        asker: impl Fn(u32, u32) -> Option<u32>,
+    ) {
         let Some(pair) = self.pairs.get_mut(&key(from, to)) else {
             self.asked.insert((from, to), Asked { at: now, on });
             return;
         };
+        pair.sends += 1;
+        // What they do shows who asks only after some questions; those that were taken for answers do not count.
+        if pair.sends.is_power_of_two() && asker(from, to) == Some(pair.server) {
+            let made = (self.made.iter_mut())
+                .find(|made| (made.client, made.server) == (pair.client, pair.server));
+            if let Some(made) = made {
+                std::mem::swap(&mut made.client, &mut made.server);
+            }
+            std::mem::swap(&mut pair.client, &mut pair.server);
+            (pair.open, pair.closed, pair.totals) = (None, None, Totals::default());
+        }
         if from == pair.server {
             if let Some(open) = &mut pair.open {
                 open.replies += 1;
             }
             return;
         }
-        let outs = (outs(pair.client, now), outs(pair.server, now));
         match &mut pair.open {
             Some(open) if open.replies == 0 => open.sends += 1,
             _ => {
                 self.trips.extend(pair.trip());
-                pair.close(outs, now);
-                pair.open = Some(Open::new(now, outs));
+                pair.close(now);
+                pair.open = Some(Open::new(now, pair.outs.before(now)));
             }
         }
     }
@@ -300,13 +419,7 @@ impl RoundTrips {
     }
 
     /// `tid` ends: its pairs are over.
-    pub(crate) fn ended(
-        &mut self,
-        tid: u32,
-        now: u64,
-        outs: impl Fn(u32) -> u64,
-        partner: impl Fn(u32) -> Partner,
-    ) {
+    pub(crate) fn ended(&mut self, tid: u32, partner: impl Fn(u32) -> Partner) {
         self.links
             .retain(|&(from, _), &mut to| from != tid && to != tid);
         self.first.retain(|&(from, _), _| from != tid);
@@ -321,7 +434,7 @@ impl RoundTrips {
                 continue;
             };
             self.trips.extend(pair.trip().or(pair.not_over()));
-            pair.close((outs(pair.client), outs(pair.server)), now);
+            pair.close(u64::MAX);
             pair.settle();
             let (client, server) = (partner(pair.client), partner(pair.server));
             let followed = client.followed || server.followed;
@@ -417,10 +530,11 @@ impl Following {
     }
 
     /// Ends the open round trip at `at`, if it was answered.
-    fn close(&mut self, outs: Outs, at: u64) {
+    fn close(&mut self, at: u64) {
         self.settle();
         let Some(trip) = self.open.take() else { return };
         if trip.replies > 0 {
+            let outs = self.outs.before(at);
             self.closed = Some(Closed { trip, at, outs });
         }
     }
@@ -430,8 +544,7 @@ impl Following {
         let Some(Closed { trip, outs, .. }) = self.closed.take() else {
             return;
         };
-        let switches = outs.0.saturating_sub(trip.outs.0) + outs.1.saturating_sub(trip.outs.1);
-        self.totals.switches.add(switches);
+        self.totals.switches.add(outs.saturating_sub(trip.outs));
         self.totals.sends += trip.sends;
         self.totals.replies += trip.replies;
         if let Some(received) = trip.received {
@@ -441,14 +554,10 @@ impl Following {
         }
     }
 
-    /// `tid` has left its CPU at `left`: moments after that come after one more switch-out.
-    fn left(&mut self, tid: u32, left: u64) {
-        let is_client = tid == self.client;
-        let add = |at: u64, outs: &mut Outs| {
-            if left < at {
-                *(if is_client { &mut outs.0 } else { &mut outs.1 }) += 1;
-            }
-        };
+    /// One of the two has left its CPU at `left`: moments after that come after one more switch-out.
+    fn left(&mut self, left: u64) {
+        self.outs.add(left);
+        let add = |at: u64, outs: &mut u64| *outs += u64::from(left < at);
         if let Some(open) = &mut self.open {
             add(open.begin, &mut open.outs);
         }

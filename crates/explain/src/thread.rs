@@ -98,9 +98,6 @@ pub(crate) struct WokenBy {
 /// Wakings of a thread that are kept; of more, the last ones.
 const WOKEN: usize = 8;
 
-/// Times of leaving that are kept.
-const LEFT: usize = 16;
-
 /// A wait without its end.
 #[derive(Debug)]
 pub(crate) struct Open {
@@ -136,6 +133,8 @@ pub(crate) struct Thread {
     pub(crate) slept_in_call: bool,
     /// Where its last wait was.
     pub(crate) site: Option<Site>,
+    /// Whether the call that it waited in last ended with that wait.
+    pub(crate) call_is_over: bool,
     /// Its last wait, where its end was not seen.
     pub(crate) open: Option<Open>,
     /// A recorder that was asked for it made events of its own doing, not only of its switches.
@@ -148,8 +147,6 @@ pub(crate) struct Thread {
     pub(crate) involuntary: u64,
     pub(crate) causes: Causes,
     pub(crate) cpus: Cpus,
-    /// When it left its CPU the last times; a ring.
-    left: [u64; LEFT],
 }
 
 /// Switch-outs by cause.
@@ -245,19 +242,6 @@ impl Thread {
             (cpus, None) => cpus,
             _ => Cpus::Several,
         };
-    }
-
-    /// Counts a switch-out at `left`.
-    pub(crate) fn notes_leaving(&mut self, left: u64) {
-        self.left[self.switches as usize % LEFT] = left;
-        self.switches += 1;
-    }
-
-    /// Switch-outs before `at`, of those that are known so far. Right where at most 16 of them came later.
-    pub(crate) fn outs(&self, at: u64) -> u64 {
-        let kept = (self.switches as usize).min(LEFT);
-        let later = self.left[..kept].iter().filter(|&&left| left >= at);
-        self.switches - later.count() as u64
     }
 }
 

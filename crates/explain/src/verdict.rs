@@ -1,7 +1,7 @@
 //! The answer in a word and a line.
 
 use stopgap_events::units::Nanos;
-use stopgap_stats::explain::{Findings, Idleness, Link, Slow, Waiting};
+use stopgap_stats::explain::{Findings, Idleness, Link, Pair, Slow, Waiting};
 use stopgap_stats::verdict::{Verdict, Word};
 
 use crate::explainer::Seen;
@@ -9,6 +9,9 @@ use crate::operation::STALL_NS;
 
 /// Switches per round trip that are no excess: 2 and what distributions do around it.
 const NO_EXCESS: f64 = 2.5;
+
+/// Switches beyond 2 a round trip that are no excess as long as they are fewer a second: at some 3 us each they take 0.3 % of a CPU.
+const EXCESS_A_SECOND: f64 = 1_000.0;
 
 /// Stands until the findings are complete.
 pub(crate) fn inconclusive_yet() -> Verdict {
@@ -78,14 +81,7 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
         let stalls: Vec<String> = stalls.into_iter().map(|(_, text)| text).collect();
         return Verdict::new(Word::Stalls, format!("stalls: {}", stalls.join("; and ")));
     }
-    let switches = &findings.switches;
-    if let (Some(trips), Some(mean)) = (switches.roundtrips, switches.per_roundtrip.mean)
-        && mean > NO_EXCESS
-    {
-        let text = format!(
-            "excess {:.1}x: {mean:.1} switches a round trip instead of 2, over {trips} of them",
-            mean / 2.0
-        );
+    if let Some(text) = excess(findings) {
         return Verdict::new(Word::Excess, text);
     }
     if !seen.switches {
@@ -110,6 +106,7 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
             "no operation above 10 ms is known, but a part of what it would take was not recorded; see what is unknown",
         );
     }
+    let switches = &findings.switches;
     let trips = match (switches.roundtrips, switches.per_roundtrip.mean) {
         (Some(trips), Some(mean)) => {
             format!("{mean:.1} switches a round trip over {trips} of them; ")
@@ -123,6 +120,26 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
             Nanos(wall)
         ),
     )
+}
+
+/// Returns the pair with the most switches beyond 2 a round trip, where they are enough to cost something.
+fn excess(findings: &Findings) -> Option<String> {
+    let beyond = |pair: &Pair| pair.switches.saturating_sub(2 * pair.roundtrips);
+    let seconds = findings.trace.duration_ns? as f64 / 1e9;
+    let costs = |pair: &&Pair| {
+        pair.per_roundtrip.mean.is_some_and(|mean| mean > NO_EXCESS)
+            && beyond(pair) as f64 >= EXCESS_A_SECOND * seconds
+    };
+    let pairs = findings.switches.pairs.iter().filter(costs);
+    let worst = pairs.max_by_key(|pair| beyond(pair))?;
+    let mean = worst.per_roundtrip.mean?;
+    Some(format!(
+        "excess {:.1}x: {mean:.1} switches a round trip instead of 2, over {} of them between {} and {}",
+        mean / 2.0,
+        worst.roundtrips,
+        worst.client,
+        worst.server,
+    ))
 }
 
 /// More unknown time than this share of all leaves no verdict.

@@ -91,13 +91,18 @@ pub(super) struct One {
 
 impl Pair {
     /// Returns the thread that asks.
-    fn asker(&self, (low, high): (u32, u32)) -> Option<u32> {
+    fn asker(&self, key: (u32, u32)) -> Option<u32> {
+        self.idler(key).or(self.first)
+    }
+
+    /// Returns the thread that is idle between what it is told and what it asks, where it is one of the two.
+    fn idler(&self, (low, high): (u32, u32)) -> Option<u32> {
         // A server may sleep on purpose before it answers, and its client waits for questions of others: as often.
         let many = |one: u32, other: u32| one >= 2 + 3 * other.min(1 << 20);
         match self.idle {
             [one, other] if many(one, other) => Some(low),
             [other, one] if many(one, other) => Some(high),
-            _ => self.first,
+            _ => None,
         }
     }
 }
@@ -167,6 +172,12 @@ impl Pairs {
             }
             None => Asked::Perhaps,
         }
+    }
+
+    /// Returns which of two threads asks the other, as what they do in between shows.
+    pub(super) fn idler(&self, one: u32, other: u32) -> Option<u32> {
+        let key = (one.min(other), one.max(other));
+        self.0.get(&key).and_then(|pair| pair.idler(key))
     }
 
     /// Whether `by`, which woke `tid`, had been asked by a thread that `tid` asked, or by one that was asked by that one.

@@ -87,6 +87,16 @@ pub(super) fn family_of(name: &str, arguments: [Option<u64>; 3]) -> Family {
     }
 }
 
+/// Whether such a call sleeps once: whoever is woken in it has what it waited for, or its time is over.
+pub(crate) fn sleeps_once(name: &str, arguments: [Option<u64>; 3]) -> bool {
+    use Family::{Child, Events, Futex, Semaphore, Signal, Time};
+    let waits = matches!(
+        family_of(name, arguments),
+        Time | Futex | Events | Child | Signal | Semaphore
+    );
+    waits || matches!(name, "accept" | "accept4") || role(name) == Role::Receives
+}
+
 /// Whether bytes go out in such a call, which the network's softirq may take to a receiver on this machine at once.
 fn sends(call: &Call) -> bool {
     call.name.as_deref().is_some_and(sends_at_once)
@@ -213,7 +223,7 @@ fn by_timer(wait: &Wait) -> bool {
 }
 
 /// Whether the call is one to sleep for some time.
-fn sleeps_on_purpose(wait: &Wait) -> bool {
+pub(crate) fn sleeps_on_purpose(wait: &Wait) -> bool {
     (wait.call.as_ref()).is_some_and(|call| family(call) == Family::Time)
 }
 

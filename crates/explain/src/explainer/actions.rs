@@ -2,7 +2,7 @@
 
 use stopgap_trace::{Activity, Event, Kind, Span, Text};
 
-use super::{Explainer, outs};
+use super::Explainer;
 use crate::call::{self, Call, Family, Role, name_of, role, waits_for_several};
 use crate::interval::{Interval, What};
 use crate::operation::Operation;
@@ -79,10 +79,10 @@ impl Explainer {
         thread.place = Where::In(Call { name, role, first });
         self.contradictions += u64::from(lost_exit);
         if let (Role::Sends, Some(descriptor)) = (role, first) {
-            let threads = &self.threads;
-            let outs = |tid, at| outs(threads, tid, at);
             let sender = (tid, self.process_of(tid));
-            self.roundtrips.sends(sender, descriptor, now, outs);
+            let graph = &self.graph;
+            let asker = |one, other| graph.asker(one, other);
+            self.roundtrips.sends(sender, descriptor, now, asker);
         }
     }
 

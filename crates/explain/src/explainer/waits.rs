@@ -3,8 +3,9 @@
 use stopgap_events::wait::{self, Context, Wait, Within};
 use stopgap_trace::{Event, Kind, Moment};
 
-use super::{Explainer, outs};
+use super::Explainer;
 use crate::call::{Family, Role, name_of, role, waits_for_several};
+use crate::chain::sleeps_once;
 use crate::operation::{Operation, Site};
 use crate::stack;
 use crate::switch_cause::{because, call_in};
@@ -159,7 +160,7 @@ impl Explainer {
         let thread = self.thread(tid, None);
         let why = because(thread, wait, left);
         thread.causes.add(why);
-        thread.notes_leaving(left);
+        thread.switches += 1;
         let could_run_on = could_run_on(wait);
         thread.involuntary += u64::from(could_run_on == Some(true));
         if let Some(call) = &wait.call {
@@ -181,7 +182,7 @@ impl Explainer {
         if traced {
             self.frames.left(left);
         }
-        self.roundtrips.left(tid, left);
+        self.roundtrips.left(tid, wait, left);
     }
 
     /// Where `tid` waits from `left` on. Begins and ends operations that are known by their waits alone.
@@ -206,6 +207,10 @@ impl Explainer {
             _ => LOOKS_AGAIN_NS,
         };
         let gap = left.saturating_sub(thread.ran);
+        let over = std::mem::replace(
+            &mut thread.call_is_over,
+            call.is_some_and(|call| ends_with_its_sleep(wait, call)),
+        );
         if wait.within == Some(Within::User) && !asleep {
             let (ran, computes) = (thread.ran, is_computing(thread));
             if !computes {
@@ -218,7 +223,7 @@ impl Explainer {
             }
             return None;
         }
-        let same = site.is_some() && site == thread.site && gap <= short;
+        let same = site.is_some() && site == thread.site && gap <= short && !over;
         thread.slept_in_call &= same;
         if !same {
             self.end_operation(tid, None, false);
@@ -281,13 +286,15 @@ impl Explainer {
             return;
         };
         let threads = &self.threads;
-        let outs = |tid, at| outs(threads, tid, at);
+        let graph = &self.graph;
+        let asker = |one, other| graph.asker(one, other);
         let several = |tid| threads.get(&tid).is_some_and(|thread| thread.multiplexes);
         if !calls {
             self.roundtrips
-                .sends_to((tid, descriptor), target, at, outs);
+                .sends_to((tid, descriptor), target, at, asker);
         }
-        let new = (self.roundtrips).wakes(tid, descriptor, target, at, outs, several);
+        let new =
+            (self.roundtrips).wakes((tid, descriptor), (target, wait.left.0), at, several, asker);
         if let Some(ran) = wait.ran
             && !threads.get(&target).is_some_and(|thread| thread.calls)
         {
@@ -401,6 +408,13 @@ impl Explainer {
             }
         }
     }
+}
+
+/// Whether a wait is the last of its call, as far as one can tell: who sleeps for a time, a word, events or bytes is woken once,
+/// and a loop of such calls is many operations, however little it runs between them. A sleep for a file's pages is not interruptible.
+fn ends_with_its_sleep(wait: &Wait, call: &wait::Call) -> bool {
+    wait.state == Some(wait::State::Sleeping)
+        && (call.name.as_deref()).is_some_and(|name| sleeps_once(name, call.arguments))
 }
 
 fn is_computing(thread: &Thread) -> bool {

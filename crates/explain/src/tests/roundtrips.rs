@@ -1,11 +1,14 @@
 //! Round trips between a client and a server, as the mails and the probes found them.
 
 use stopgap_stats::explain::{CauseKind, Findings};
+use stopgap_stats::verdict::Word;
 
 use stopgap_trace::{Event, Kind};
 
 use super::builder::{Builder, CLIENT, SERVER, count, explain, options, with_waits};
 use crate::{Explainer, Options};
+
+const MS: u64 = 1_000_000;
 
 /// How client and server behave.
 #[derive(Debug, Clone, Copy)]
@@ -209,6 +212,108 @@ fn each_switch_is_in_one_round_trip() {
         let trips: u64 = spread.iter().map(|(_, count)| count).sum();
         assert_eq!(trips, switches.roundtrips.unwrap());
     }
+}
+
+/// A server that asks another one and writes to a disk, between two others that want the CPU: how client and server talk
+/// costs 2 switches, and so does how server and backend do.
+#[test]
+fn a_switch_is_of_those_who_talk() {
+    const BACKEND: u32 = 31;
+    const HOG: u32 = 32;
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT);
+    for _ in 0..50 {
+        b.after(1_000).enter(CLIENT, "write", 5);
+        b.wake(CLIENT, SERVER).exit(CLIENT, "write", 8);
+        b.enter(CLIENT, "poll", 5).switch(CLIENT, "S", SERVER);
+        b.exit(SERVER, "epoll_wait", 1);
+        b.enter(SERVER, "fsync", 4).switch(SERVER, "D", HOG);
+        b.after(500_000).wake(0, SERVER);
+        b.switch(HOG, "R", SERVER).exit(SERVER, "fsync", 0);
+        b.after(500).switch(SERVER, "R", HOG);
+        b.after(500).switch(HOG, "R", SERVER);
+        b.enter(SERVER, "write", 9).wake(SERVER, BACKEND);
+        b.exit(SERVER, "write", 8).enter(SERVER, "read", 9);
+        b.switch(SERVER, "S", BACKEND).exit(BACKEND, "read", 8);
+        b.after(2_000)
+            .enter(BACKEND, "write", 3)
+            .wake(BACKEND, SERVER);
+        b.exit(BACKEND, "write", 8).enter(BACKEND, "read", 3);
+        b.switch(BACKEND, "S", SERVER).exit(SERVER, "read", 8);
+        b.enter(SERVER, "write", 7).wake(SERVER, CLIENT);
+        b.exit(SERVER, "write", 8).enter(SERVER, "epoll_wait", 3);
+        b.switch(SERVER, "S", CLIENT).exit(CLIENT, "poll", 1);
+        b.enter(CLIENT, "read", 5).exit(CLIENT, "read", 8);
+    }
+    let findings = b.explain();
+    let pairs = findings.switches.pairs.iter().map(|pair| {
+        (
+            (&*pair.client, &*pair.server),
+            pair.per_roundtrip.p50,
+            pair.switches / pair.roundtrips,
+        )
+    });
+    let mut pairs: Vec<_> = pairs.collect();
+    pairs.sort_unstable();
+    let (asks, hands_on) = (("client", "server"), ("server", "t31"));
+    assert_eq!(pairs, [(asks, Some(2), 2), (hands_on, Some(2), 2)]);
+}
+
+/// Once a client has its answer and sleeps, its next question may wake nobody: what comes then is no reply to the first one.
+#[test]
+fn a_round_trip_is_over_when_its_client_sleeps_on_purpose() {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT);
+    b.on(1).switch(0, "R", SERVER);
+    for trip in 0..40 {
+        // All but some find the server awake.
+        let asleep = trip % 10 == 0;
+        if asleep {
+            b.on(1).enter(SERVER, "epoll_wait", 3);
+            b.switch(SERVER, "S", 0);
+        }
+        b.on(0).after(1_000).enter(CLIENT, "write", 5);
+        if asleep {
+            b.wake(CLIENT, SERVER);
+        }
+        b.exit(CLIENT, "write", 8).enter(CLIENT, "poll", 5);
+        b.switch(CLIENT, "S", 0).on(1);
+        if asleep {
+            b.switch(0, "R", SERVER).exit(SERVER, "epoll_wait", 1);
+        }
+        b.enter(SERVER, "write", 7).wake(SERVER, CLIENT);
+        b.exit(SERVER, "write", 8);
+        b.on(0).switch(0, "R", CLIENT).exit(CLIENT, "poll", 1);
+        b.enter(CLIENT, "read", 5).exit(CLIENT, "read", 8);
+        b.enter(CLIENT, "nanosleep", 0).switch(CLIENT, "S", 0);
+        b.after(MS).wake(0, CLIENT).switch(0, "R", CLIENT);
+        b.exit(CLIENT, "nanosleep", 0);
+    }
+    let waits = with_waits(&b.events).into_iter();
+    let mut explainer = Explainer::new(&b.metadata, options());
+    for event in waits.filter(|event| matches!(event.kind, Kind::Wait(_))) {
+        explainer.event(&event);
+    }
+    let findings = explainer.finish();
+    let pair = &findings.switches.pairs[0];
+    assert_eq!((&*pair.client, &*pair.server), ("client", "server"));
+    let longest = pair.per_roundtrip.distribution.last().unwrap().0;
+    assert!(longest <= 2, "{:?}", pair.per_roundtrip.distribution);
+    assert!(pair.replies_per_roundtrip <= 1.0, "{pair:?}");
+}
+
+/// Five switches instead of two cost something where they are many: 20 in a second are no finding.
+#[test]
+fn few_switches_are_no_excess() {
+    let many = Play {
+        replies: 5,
+        ..IDEAL
+    };
+    let mut b = play(many, 20);
+    assert_eq!(b.explain().verdict.word, Word::Excess);
+    b.after(1_000 * MS).exit(CLIENT, "writev", 64);
+    let verdict = b.explain().verdict;
+    assert_ne!(verdict.word, Word::Excess, "{}", verdict.text);
 }
 
 /// A trace that begins anywhere: the client is who does not wait for several.

@@ -377,6 +377,44 @@ fn a_wait_of_which_nothing_tells() {
     }
 }
 
+/// A wait in a call, of a source that records waits alone, and when it is over.
+fn wait(left: u64, woken: u64, ran: u64, call: (u32, &str, u64), state: State) -> (u64, Kind) {
+    let wait = Wait {
+        left: Nanos(left),
+        woken: Some(Nanos(woken)),
+        ran: Some(Nanos(ran)),
+        state: Some(state),
+        preempted: Some(false),
+        for_io: Some(state == State::Blocked),
+        within: Some(Within::Call),
+        call: Some(Call {
+            number: call.0,
+            name: Some(call.1.into()),
+            arguments: [Some(call.2), Some(1), Some(0)],
+        }),
+        instruction_pointer: Some(4_096),
+        stack_pointer: Some(8_192),
+        ..Wait::default()
+    };
+    (ran, Kind::Wait(Box::new(wait)))
+}
+
+/// Explains what happened to one thread.
+fn explained(rows: impl IntoIterator<Item = (u64, Kind)>) -> Findings {
+    let mut explainer = crate::Explainer::new(&Builder::new().metadata, options());
+    for (time, kind) in rows {
+        explainer.event(&Event {
+            time: Nanos(time),
+            cpu: Some(0),
+            pid: Some(CLIENT),
+            tid: Some(CLIENT),
+            comm: Some("client".into()),
+            kind,
+        });
+    }
+    explainer.finish()
+}
+
 /// A source that records waits alone has no begin and no end of a call: the waits of one place are one call where the thread
 /// ran only to look again.
 ///
@@ -385,26 +423,6 @@ fn a_wait_of_which_nothing_tells() {
 /// ```
 #[test]
 fn calls_by_their_waits_alone() {
-    let wait = |left: u64, woken: u64, ran: u64, call: (u32, &str, u64), state| {
-        let wait = Wait {
-            left: Nanos(left),
-            woken: Some(Nanos(woken)),
-            ran: Some(Nanos(ran)),
-            state: Some(state),
-            preempted: Some(false),
-            for_io: Some(state == State::Blocked),
-            within: Some(Within::Call),
-            call: Some(Call {
-                number: call.0,
-                name: Some(call.1.into()),
-                arguments: [Some(call.2), Some(1), Some(0)],
-            }),
-            instruction_pointer: Some(4_096),
-            stack_pointer: Some(8_192),
-            ..Wait::default()
-        };
-        (ran, Kind::Wait(Box::new(wait)))
-    };
     let lock = Span {
         address: Some(7),
         lock: Some("MUTEX".into()),
@@ -430,18 +448,7 @@ fn calls_by_their_waits_alone() {
         ),
         (115 * MS, Kind::Span(Box::new(lock))),
     ];
-    let mut explainer = crate::Explainer::new(&Builder::new().metadata, options());
-    for (time, kind) in rows {
-        explainer.event(&Event {
-            time: Nanos(time),
-            cpu: Some(0),
-            pid: Some(CLIENT),
-            tid: Some(CLIENT),
-            comm: Some("client".into()),
-            kind,
-        });
-    }
-    let findings = explainer.finish();
+    let findings = explained(rows);
     let told = findings.slow.iter().map(|slow| {
         let parts = slow
             .parts
@@ -468,4 +475,27 @@ fn calls_by_their_waits_alone() {
         ],
     );
     assert_eq!(findings.tasks[0].blocked_ns, 85 * MS);
+}
+
+/// A loop that sleeps 2 ms and works for 5 us is many calls, though each looks like the one before: 20 us of each, in which the
+/// thread waited for a CPU, are no stall of 12 ms. The same waits in one fsync are.
+#[test]
+fn a_call_that_sleeps_once_ends_with_its_sleep() {
+    let waits = |name: &'static str, state| {
+        (0..600).map(move |n| {
+            let left = n * 2_025_000;
+            let (woken, ran) = (left + 2_000_000, left + 2_020_000);
+            wait(left, woken, ran, (230, name, 0), state)
+        })
+    };
+    for name in ["clock_nanosleep", "futex", "epoll_wait", "read", "wait4"] {
+        let findings = explained(waits(name, State::Sleeping));
+        let slow = findings.calls.iter().map(|calls| calls.slow);
+        assert_eq!(slow.sum::<u64>(), 0, "{name}: {:?}", findings.calls);
+        let counts: u64 = findings.calls.iter().map(|calls| calls.count).sum();
+        assert_eq!(counts, 600, "{name}");
+    }
+    let findings = explained(waits("fsync", State::Blocked));
+    assert_eq!(findings.calls.len(), 1);
+    assert_eq!((findings.calls[0].count, findings.calls[0].stalls), (1, 1));
 }
