@@ -283,6 +283,7 @@ impl Graph {
             For::Child => Why::Child,
             For::Continue => Why::Stopped,
             For::Fence { .. } => Why::Fence,
+            For::Rcu => Why::Rcu,
             For::Events | For::Data | For::Answer | For::Word { .. } | For::Signal => Why::Answer,
             For::Time | For::Memory { .. } | For::Work | For::Something => Why::Unknown,
         };
@@ -879,7 +880,7 @@ impl Graph {
         let vague = match last.what {
             For::Lock { address, .. } => address == 0,
             For::Io => matches!(span.what, Activity::Lock | Activity::MmapLock),
-            For::Fence { .. } | For::Memory { .. } | For::Continue => false,
+            For::Fence { .. } | For::Memory { .. } | For::Continue | For::Rcu => false,
             _ => true,
         };
         if !within || !vague || !last.slept || last.sleep == 0 {

@@ -137,6 +137,10 @@ mod tests {
                 Some(Why::Shrinker(Some("i915_gem_shrinker_scan".into()))),
             ),
             (
+                "ksys_write_[k];cgroup_procs_write_start_[k];rcu_sync_enter_[k];synchronize_rcu_normal_[k]",
+                Some(Why::Rcu),
+            ),
+            (
                 "filemap_fault_[k];folio_wait_bit_common_[k];io_schedule_[k]",
                 Some(Why::Io),
             ),

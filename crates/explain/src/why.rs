@@ -12,7 +12,7 @@ use stopgap_stats::explain::Part;
 /// 2. [`Why::Throttled`]: made to wait on purpose.
 /// 3. The innermost of shrinker, compaction and reclaim: memory is *why*, and whether the CPU, a lock or a disk
 ///    was needed for it is *how*.
-/// 4. [`Why::Fence`], [`Why::MmapLock`], [`Why::Lock`], [`Why::Io`].
+/// 4. [`Why::Fence`], [`Why::MmapLock`], [`Why::Lock`], [`Why::Io`], [`Why::Rcu`].
 /// 5. Of a sleep what it was for, by its call and by who ended it: a lock, a disk, a child, an answer, a signal that goes on;
 ///    or nothing that was due ([`Why::Idle`], [`Why::MayBeIdle`]).
 /// 6. [`Why::OnCpu`] where it runs, else [`Why::Unknown`].
@@ -30,6 +30,8 @@ pub(crate) enum Why {
     Lock,
     Io,
     Fence,
+    /// A grace period of RCU: until every CPU has been through a quiescent state.
+    Rcu,
     /// An answer that it had asked another thread for, or room for what it writes.
     Answer,
     /// A child's end, or a thread's that it joins.
@@ -81,7 +83,7 @@ const MMAP_LOCK: Advice = (
 );
 
 /// All causes, in the order of [`Why`].
-pub(crate) static CAUSES: [Cause; 18] = [
+pub(crate) static CAUSES: [Cause; 19] = [
     cause(Why::OnCpu, "on-cpu", Kind::Work, "", None),
     cause(Why::RunQueue, "run-queue", Kind::Work, "", None),
     cause(
@@ -144,6 +146,15 @@ pub(crate) static CAUSES: [Cause; 18] = [
         Kind::Wait,
         "dma_fence_wait_timeout dma_fence_default_wait dma_resv_wait_timeout drm_syncobj_array_wait_timeout \
          i915_request_wait i915_request_wait_timeout",
+        None,
+    ),
+    // kernel/rcu, and who waits for what it frees: fs/aio.c, kernel/rcu/sync.c.
+    cause(
+        Why::Rcu,
+        "rcu",
+        Kind::Wait,
+        "synchronize_rcu synchronize_rcu_normal synchronize_rcu_expedited __wait_rcu_gp rcu_barrier rcu_sync_enter \
+         synchronize_srcu __synchronize_srcu synchronize_srcu_expedited synchronize_rcu_tasks exit_aio",
         None,
     ),
     cause(Why::Answer, "answer", Kind::Wait, "", None),

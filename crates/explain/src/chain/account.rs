@@ -577,6 +577,7 @@ impl Graph {
                 let driver = driver.map_or_else(String::new, |driver| format!(" of {driver}"));
                 ("fence", format!("waited for a fence{driver}"))
             }
+            For::Rcu => ("rcu", "waited for a grace period of RCU".to_owned()),
             For::Memory { how } => {
                 let how = self.paths.name_at(how).map_or("reclaim", |how| &**how);
                 let causes = ["direct-reclaim", "memcg-reclaim", "compaction", "throttled"];

@@ -2,7 +2,7 @@
 //!
 //! Rules, the first that holds; docs/explain.md has them for users:
 //!
-//! 1. A lock, a disk, memory, a fence, a stop, the program behind a file system (FUSE, NFS): a loss.
+//! 1. A lock, a disk, memory, a fence, a grace period of RCU, a stop, the program behind a file system (FUSE, NFS): a loss.
 //! 2. A time that the thread named itself (`nanosleep`): idle, unless it asked a thread, which is busy with that, and this is
 //!    the third sleep of 20 ms or less since. A worker of the kernel without work: idle.
 //! 3. A child or a thread that it joins: as long as that one sleeps on purpose, idle; behind the network, it may be; else a loss.
@@ -237,6 +237,7 @@ pub(super) fn judge(asleep: &Asleep<'_>, paths: &Paths) -> Option<Idleness> {
         | For::Io
         | For::Memory { .. }
         | For::Fence { .. }
+        | For::Rcu
         | For::Continue
         | For::Answer => Stalled,
         For::Time if asleep.polls => Stalled,
@@ -319,6 +320,7 @@ pub(super) fn of_before(what: For) -> Idleness {
         | For::Io
         | For::Memory { .. }
         | For::Fence { .. }
+        | For::Rcu
         | For::Continue
         | For::Answer => Idleness::Stalled,
         For::Time | For::Work | For::Events | For::Signal => Idleness::Idle,

@@ -62,6 +62,8 @@ pub(super) enum For {
     Fence { driver: Name },
     /// Memory, by this way to get some.
     Memory { how: Name },
+    /// A grace period of RCU.
+    Rcu,
     /// Work: a worker of the kernel.
     Work,
     /// Something that the trace does not tell.

@@ -299,6 +299,7 @@ impl Sleeps {
             Some(Why::Lock) => return lock("kernel lock", 0, paths),
             Some(Why::Fence) => return For::Fence { driver: 0 },
             Some(Why::Io) => return For::Io,
+            Some(Why::Rcu) => return For::Rcu,
             Some(
                 why @ (Why::Throttled | Why::DirectReclaim | Why::MemcgReclaim | Why::Compaction),
             ) => {
@@ -442,6 +443,7 @@ impl Sleeps {
         match (what, family) {
             (For::Fence { .. }, _) => return Ended::Device,
             (For::Memory { .. }, _) => return Ended::Timeout,
+            (For::Rcu, _) => return Ended::Interrupt,
             (_, Family::Time) => return Ended::Timer,
             (For::Io, _) => return Ended::Disk,
             _ => {}
