@@ -95,6 +95,8 @@ pub struct Graph {
     pairs: Pairs,
     /// The senders of the last signals that stop, by thread and by process.
     stops: HashMap<u32, ActorId, Quick>,
+    /// The recorder's child before it became the program.
+    recorder: Option<ActorId>,
     /// The threads that got a lock last from one that gave it up, by process and address.
     holders: HashMap<(u32, u64), u32, Quick>,
     file_locks: FileLocks,
@@ -177,6 +179,7 @@ impl Graph {
             windows: Vec::new(),
             pairs: Pairs::default(),
             stops: HashMap::default(),
+            recorder: None,
             holders: HashMap::default(),
             file_locks: FileLocks::default(),
             first: None,
@@ -254,6 +257,14 @@ impl Graph {
             }
             _ => {}
         }
+    }
+
+    /// `tid` becomes the recorded program `comm`. Before, it waited for the recorder.
+    pub(crate) fn program_begins(&mut self, tid: u32, comm: Option<&Text>) {
+        let thread = self.threads.get(&tid);
+        self.recorder = thread
+            .filter(|thread| comm.is_some_and(|comm| thread.comm != *comm))
+            .map(|thread| thread.actor);
     }
 
     /// Whether the past of `tid` is kept.

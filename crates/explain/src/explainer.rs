@@ -55,6 +55,8 @@ pub struct Explainer {
     pub(crate) ever_followed: HashSet<u32>,
     /// The first thread of the first process that was followed, as far as it lived.
     run: Option<Run>,
+    /// Whether the recorded program has begun.
+    begun: bool,
     pub(crate) tasks: Tasks,
     pub(crate) roundtrips: RoundTrips,
     pub(crate) operations: Operations,
@@ -179,6 +181,7 @@ impl Explainer {
             stacks: Recent::default(),
             ever_followed: HashSet::new(),
             run: None,
+            begun: false,
             tasks: Tasks::default(),
             roundtrips: RoundTrips::default(),
             mappings: Mappings::new(metadata),

@@ -268,10 +268,19 @@ impl Graph {
         of.is_empty() || tid.is_none_or(|tid| of.contains(&tid))
     }
 
+    /// A program that has not begun yet has no work.
+    fn judged(&self, waiting: Hop, idleness: Idleness) -> Idleness {
+        match Some(waiting.actor) == self.recorder {
+            true => Idleness::Idle,
+            false => idleness,
+        }
+    }
+
     pub(super) fn waiting(&self, of: &HashSet<u32>) -> Vec<Waiting> {
         let mut groups: HashMap<(Label, Idleness), (Tree, Group, Vec<u32>)> = HashMap::new();
         for (&(hop, idleness), group) in &self.totals.groups {
             let hop = self.paths.hop_at(hop);
+            let idleness = self.judged(hop, idleness);
             if !self.is_one(hop, of) {
                 continue;
             }
@@ -291,6 +300,7 @@ impl Graph {
                 if ns == 0 {
                     continue;
                 }
+                let idleness = self.judged(hops[0], idleness);
                 let (tree, ..) = groups.entry((label.clone(), idleness)).or_default();
                 tree.add_hop(tid, hops[0], ns);
                 let mut at = tree;
@@ -339,7 +349,7 @@ impl Graph {
         let mut blamed: HashMap<Label, Tree> = HashMap::new();
         for (hops, sums) in self.each(of) {
             let ns = sums[Idleness::Stalled as usize];
-            if ns == 0 {
+            if ns == 0 || Some(hops[0].actor) == self.recorder {
                 continue;
             }
             let Some(by) = culprit(&hops) else { continue };

@@ -387,7 +387,15 @@ impl Explainer {
                 thread.comm.clone_from(target_comm);
                 self.threads.insert(*target_tid, thread);
             }
-            Kind::Exec { .. } => {
+            Kind::Exec { filename, .. } => {
+                let program = self.metadata.program.as_deref().map(file_name);
+                if let Some(tid) = event.tid
+                    && filename.as_deref().map(file_name) == program
+                    && program.is_some()
+                    && !std::mem::replace(&mut self.begun, true)
+                {
+                    self.graph.program_begins(tid, event.comm.as_ref());
+                }
                 let tid = self.acts(event);
                 if let Some(tid) = tid.filter(|_| !self.has_whole_machine()) {
                     self.thread(tid, None).traced = true;
@@ -415,6 +423,10 @@ impl Explainer {
 fn ends_with_its_sleep(wait: &Wait, call: &wait::Call) -> bool {
     wait.state == Some(wait::State::Sleeping)
         && (call.name.as_deref()).is_some_and(|name| sleeps_once(name, call.arguments))
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 fn is_computing(thread: &Thread) -> bool {

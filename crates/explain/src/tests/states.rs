@@ -1,7 +1,7 @@
 //! The state machine: time by state adds up, causes add up, a switch after a call is the call's.
 
 use proptest::prelude::*;
-use stopgap_stats::explain::{CauseKind, Findings};
+use stopgap_stats::explain::{CauseKind, Findings, Idleness};
 use stopgap_trace::{Event, Kind, Metadata, Reclaimer};
 
 use super::builder::{Builder, CLIENT, SERVER, count, explain, name, options, task};
@@ -522,5 +522,44 @@ proptest! {
         adds_up(&findings);
         let later = events.windows(2).any(|two| two[1].time < two[0].time);
         assert_eq!(findings.losses.disordered > 0, later);
+    }
+}
+
+/// The child that becomes the program waits for its recorder in a read; the program itself may read as long from a thread that
+/// was busy, and then it may have asked.
+#[test]
+fn what_is_before_the_program_is_none_of_its_waits() {
+    const MS: u64 = 1_000_000;
+    let explain = |program: Option<&str>| {
+        let mut b = Builder::new();
+        b.metadata.program = program.map(str::to_owned);
+        b.switch(0, "R", CLIENT).enter(CLIENT, "read", 5);
+        b.switch(CLIENT, "S", 0).on(1);
+        b.switch(0, "R", SERVER).enter(SERVER, "write", 6);
+        b.after(30 * MS).wake(SERVER, CLIENT);
+        b.exit(SERVER, "write", 1).on(0);
+        b.switch(0, "R", CLIENT).exit(CLIENT, "read", 1);
+        let exec = Kind::Exec {
+            filename: Some("/usr/bin/program".into()),
+            old_tid: None,
+        };
+        b.event(CLIENT, exec);
+        let event = b.events.last_mut().unwrap();
+        event.comm = Some("program".into());
+        b.after(MS).switch(CLIENT, "R", 0).after(10);
+        b.switch(0, "R", CLIENT).after(10);
+        b.explain()
+    };
+    let long = |findings: &Findings| {
+        let waiting = &findings.chains.as_ref().unwrap().waiting;
+        let waits = waiting.iter().filter(|w| w.longest_ns >= 10 * MS);
+        let waits = waits.map(|w| (w.task.clone(), w.idleness));
+        waits.collect::<Vec<_>>()
+    };
+    let of = |idleness| [("client".to_owned(), idleness)];
+    assert_eq!(long(&explain(Some("bin/program"))), of(Idleness::Idle));
+    // It was there when the recording began, or execs another one.
+    for program in [None, Some("another")] {
+        assert_eq!(long(&explain(program)), of(Idleness::MayBeIdle));
     }
 }
