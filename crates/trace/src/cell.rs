@@ -42,23 +42,57 @@ pub(super) trait Put {
 pub(super) trait Get {
     /// The cell; `None` where it is null.
     fn get(&self, column: Column) -> Option<Value<'_>>;
+
+    /// Whether the cell is not null.
+    fn has(&self, column: Column) -> bool {
+        self.get(column).is_some()
+    }
 }
 
 /// Why cells make no event: a line without the place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrong(pub(super) String);
 
+// Out of the way: what is decoded of each row has no room for them.
 impl Wrong {
+    #[cold]
     fn in_column(column: Column, why: impl fmt::Display) -> Wrong {
         Wrong(format!("column {}: {why}", column.name()))
     }
 
+    #[cold]
     pub(super) fn missing(column: Column) -> Wrong {
         Wrong(format!("column {} is null", column.name()))
     }
 
+    #[cold]
     pub(super) fn no_text(column: Column) -> Wrong {
         Wrong::in_column(column, "it holds no text")
+    }
+
+    #[cold]
+    fn no_number(column: Column) -> Wrong {
+        Wrong::in_column(column, "it holds no number")
+    }
+
+    #[cold]
+    fn no_bool(column: Column) -> Wrong {
+        Wrong::in_column(column, "it is neither true nor false")
+    }
+
+    #[cold]
+    fn negative(column: Column, number: i64) -> Wrong {
+        Wrong::in_column(column, format!("{number} is negative"))
+    }
+
+    #[cold]
+    fn more_than_signed(column: Column, number: u64) -> Wrong {
+        Wrong::in_column(column, format!("{number} is more than it holds"))
+    }
+
+    #[cold]
+    fn wide(column: Column, number: i128) -> Wrong {
+        Wrong::in_column(column, format!("{number} does not fit into 32 bits"))
     }
 }
 
@@ -151,23 +185,23 @@ impl Cell for Option<AddressRange> {
 }
 
 /// Which unsigned number a value of the column is; only a reader's fault could give another.
-#[inline]
+#[inline(always)]
 fn unsigned(column: Column, value: Value<'_>) -> Result<u64, Wrong> {
     match value {
         Value::Unsigned(number) => Ok(number),
-        Value::Signed(number) => u64::try_from(number)
-            .map_err(|_| Wrong::in_column(column, format!("{number} is negative"))),
-        _ => Err(Wrong::in_column(column, "it holds no number")),
+        Value::Signed(number) => u64::try_from(number).map_err(|_| Wrong::negative(column, number)),
+        _ => Err(Wrong::no_number(column)),
     }
 }
 
-#[inline]
+#[inline(always)]
 fn signed(column: Column, value: Value<'_>) -> Result<i64, Wrong> {
     match value {
         Value::Signed(number) => Ok(number),
-        Value::Unsigned(number) => i64::try_from(number)
-            .map_err(|_| Wrong::in_column(column, format!("{number} is more than it holds"))),
-        _ => Err(Wrong::in_column(column, "it holds no number")),
+        Value::Unsigned(number) => {
+            i64::try_from(number).map_err(|_| Wrong::more_than_signed(column, number))
+        }
+        _ => Err(Wrong::no_number(column)),
     }
 }
 
@@ -177,12 +211,10 @@ macro_rules! numbers {
             fn value(&self) -> Value<'_> {
                 Value::$variant(<$wide>::from(*self))
             }
-            #[inline]
+            #[inline(always)]
     fn from_value(column: Column, value: Value<'_>) -> Result<$type, Wrong> {
                 let number = $read(column, value)?;
-                <$type>::try_from(number).map_err(|_| {
-                    Wrong::in_column(column, format!("{number} does not fit into 32 bits"))
-                })
+                <$type>::try_from(number).map_err(|_| Wrong::wide(column, number.into()))
             }
         }
     )+};
@@ -197,7 +229,7 @@ impl Scalar for u64 {
     fn value(&self) -> Value<'_> {
         Value::Unsigned(*self)
     }
-    #[inline]
+    #[inline(always)]
     fn from_value(column: Column, value: Value<'_>) -> Result<u64, Wrong> {
         unsigned(column, value)
     }
@@ -207,7 +239,7 @@ impl Scalar for i64 {
     fn value(&self) -> Value<'_> {
         Value::Signed(*self)
     }
-    #[inline]
+    #[inline(always)]
     fn from_value(column: Column, value: Value<'_>) -> Result<i64, Wrong> {
         signed(column, value)
     }
@@ -219,7 +251,7 @@ macro_rules! wrapped {
             fn value(&self) -> Value<'_> {
                 self.0.value()
             }
-            #[inline]
+            #[inline(always)]
     fn from_value(column: Column, value: Value<'_>) -> Result<$type, Wrong> {
                 Scalar::from_value(column, value).map($type)
             }
@@ -233,11 +265,11 @@ impl Scalar for bool {
     fn value(&self) -> Value<'_> {
         Value::Bool(*self)
     }
-    #[inline]
+    #[inline(always)]
     fn from_value(column: Column, value: Value<'_>) -> Result<bool, Wrong> {
         match value {
             Value::Bool(value) => Ok(value),
-            _ => Err(Wrong::in_column(column, "it is neither true nor false")),
+            _ => Err(Wrong::no_bool(column)),
         }
     }
 }
@@ -246,7 +278,7 @@ impl Scalar for Text {
     fn value(&self) -> Value<'_> {
         Value::Text(self)
     }
-    #[inline]
+    #[inline(always)]
     fn from_value(column: Column, value: Value<'_>) -> Result<Text, Wrong> {
         match value {
             Value::Text(text) => Ok(Text::clone(text)),

@@ -399,17 +399,22 @@ fn there<T>(
     from: &impl Get,
     read: impl FnOnce() -> Result<T, Wrong>,
 ) -> Result<Option<T>, Wrong> {
-    if from.get(columns[0]).is_some() {
+    if from.has(columns[0]) {
         return read().map(Some);
     }
-    match columns.iter().find(|&&column| from.get(column).is_some()) {
+    match columns.iter().find(|&&column| from.has(column)) {
         None => Ok(None),
-        Some(other) => Err(Wrong(format!(
-            "column {} is null, but column {} is not",
-            columns[0].name(),
-            other.name()
-        ))),
+        Some(&other) => Err(alone(columns[0], other)),
     }
+}
+
+#[cold]
+fn alone(first: Column, other: Column) -> Wrong {
+    Wrong(format!(
+        "column {} is null, but column {} is not",
+        first.name(),
+        other.name()
+    ))
 }
 
 impl Cell for Option<Task> {

@@ -11,12 +11,12 @@ use crate::column::{Column, ColumnType};
 use crate::{Error, Event, Metadata, Place};
 
 /// Rows that are decoded at a time: what they take stays in a CPU's caches.
-const ROWS: usize = 2_048;
+const ROWS: usize = 512;
 /// Most memory that the pages of one row group may take while they are read.
 const LARGEST_FOOTPRINT: usize = 1 << 30;
 
 /// Reads a trace file, event by event; it holds one row group as it is in the file (ours have a
-/// few MiB), a page of each column, and some 2,000 events decoded.
+/// few MiB), a page of each column, and some 500 events decoded.
 ///
 /// An error ends it. About 2 million memory events a second are usual.
 pub struct Reader<R> {
@@ -65,6 +65,12 @@ impl Get for Decoded {
             _ if cells.signed => Value::Signed(value.cast_signed()),
             _ => Value::Unsigned(value),
         })
+    }
+
+    #[inline(always)]
+    fn has(&self, column: Column) -> bool {
+        let cells = self.cells.get(column as usize);
+        cells.is_some_and(|cells| cells.valid.get(self.next).is_some_and(|&valid| valid != 0))
     }
 }
 
