@@ -707,8 +707,15 @@ impl<R: Read> Waits<R> {
         let (open, before) = (has(flag::OPEN), has(flag::BEGAN_BEFORE));
         // A waking of a thread that could run changes nothing for it.
         let woken = wait.woken > 0 && (sleeps || before) && within != Within::New;
+        // Most often who woke it had its CPU, or gets it.
+        let previous = (!open).then(|| self.task(wait.previous));
+        let task = |tid| match &previous {
+            Some(same) if same.tid == tid => same.clone(),
+            _ => self.task(tid),
+        };
+        let next = (!before && within != Within::New).then(|| task(wait.next));
         let waker = woken.then(|| Waker {
-            task: self.task(wait.waker),
+            task: task(wait.waker),
             context: wait.waker_context.map(|context| match context {
                 // The idle task wakes nobody of its own accord: an interrupt has asked it to.
                 Waking::Task if wait.waker == 0 => Context::Interrupt,
@@ -750,8 +757,8 @@ impl<R: Read> Waits<R> {
             stack_pointer: in_user.then_some(wait.sp),
             stack,
             user_stack,
-            next: (!before && within != Within::New).then(|| self.task(wait.next)),
-            previous: (!open).then(|| self.task(wait.previous)),
+            next,
+            previous,
             waker,
         }
     }
