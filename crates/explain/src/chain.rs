@@ -43,7 +43,7 @@ use account::Totals;
 use cpus::Cpus;
 use disk::{Disks, Share};
 use file_locks::FileLocks;
-use history::{Line, MOST_PIECES, Piece, Stretch, remember};
+use history::{Line, MOST_PIECES, Past, Piece};
 use idle::{Asked, Asleep, One, Pairs};
 pub use path::Break;
 pub(crate) use path::Quick;
@@ -102,8 +102,11 @@ pub struct Graph {
     file_locks: FileLocks,
     first: Option<u64>,
     now: u64,
+    pieces: Line,
     sleep: Line,
     queue: Line,
+    behind: Line,
+    had: Line,
     shares: Vec<Share>,
 }
 
@@ -136,7 +139,7 @@ struct Thread {
     runs: PathId,
     /// The thread that woke it last, and when.
     woken_by: Option<(u32, u64)>,
-    past: VecDeque<Stretch>,
+    past: Past,
     last: Option<Last>,
 }
 
@@ -184,8 +187,11 @@ impl Graph {
             file_locks: FileLocks::default(),
             first: None,
             now: 0,
+            pieces: Line::default(),
             sleep: Line::default(),
             queue: Line::default(),
+            behind: Line::default(),
+            had: Line::default(),
             shares: Vec::new(),
         }
     }
@@ -282,7 +288,7 @@ impl Graph {
         let Some(thread) = self.threads.get(&tid) else {
             return Vec::new();
         };
-        let (Some(last), Some(stretch)) = (&thread.last, thread.past.back()) else {
+        let (Some(last), Some(pieces)) = (&thread.last, thread.past.last()) else {
             return Vec::new();
         };
         let lost = match last.what {
@@ -299,7 +305,7 @@ impl Graph {
             For::Time | For::Memory { .. } | For::Work | For::Something => Why::Unknown,
         };
         let mut whys: Vec<(Why, u64)> = Vec::with_capacity(1);
-        for piece in &stretch.pieces[last.from..last.from + last.sleep] {
+        for piece in &pieces[last.from..last.from + last.sleep] {
             let idleness = last.idleness;
             let idleness = idleness.unwrap_or_else(|| idle::of_child(self.paths.end(piece.path)));
             let why = match idleness {
@@ -397,7 +403,8 @@ impl Graph {
         let left = wait.left.0.clamp(begin, end);
         let woken = wait.woken.map_or(left, |woken| woken.0.clamp(left, end));
 
-        let (actor, mut pieces) = (thread.actor, Line(Vec::with_capacity(4)));
+        let (actor, mut pieces) = (thread.actor, std::mem::take(&mut self.pieces));
+        pieces.clear();
         let known_before = !thread.past.is_empty();
         // It ran until it left, unless another was seen on its CPU.
         let elsewhere =
@@ -452,9 +459,6 @@ impl Graph {
             let rest = self.paths.leaf(actor, Doing::Queued { behind: NOBODY });
             self.queue.renames(NOT_KEPT, rest);
         }
-        pieces
-            .0
-            .reserve_exact(self.sleep.0.len() + self.queue.0.len());
         pieces.0.extend(&self.sleep.0);
         pieces.0.extend(&self.queue.0);
         let slept = !self.sleep.0.is_empty();
@@ -472,18 +476,10 @@ impl Graph {
             return;
         };
         if begin < end {
-            remember(
-                &mut thread.past,
-                Stretch {
-                    begin,
-                    end,
-                    rough: false,
-                    doubled: 0,
-                    pieces: pieces.0,
-                },
-            );
+            thread.past.remember((begin, end), &pieces.0);
             thread.last = Some(last);
         }
+        self.pieces = pieces;
         thread.ran = end;
         thread.cpu = event.cpu;
         thread.off_by = None;
@@ -567,7 +563,8 @@ impl Graph {
         let hop = self.paths.hop(actor, Doing::Waits { what, call, place });
         let held = looks.and_then(|looks| self.held_by(tid, looks, hop, (left, woken)));
         let (threads, disks) = (&self.threads, &self.disks);
-        let mut behind = Line::default();
+        let mut behind = std::mem::take(&mut self.behind);
+        behind.clear();
         match ended {
             _ if held.is_some() => behind.push(held.unwrap_or(NOT_KEPT), woken - left),
             _ if what == For::Continue => {
@@ -669,11 +666,9 @@ impl Graph {
             behind: &behind.0,
         };
         let idleness = looks.and_then(|looks| looks.idleness);
-        (
-            what,
-            hop,
-            idleness.or_else(|| idle::judge(&asleep, &self.paths)),
-        )
+        let idleness = idleness.or_else(|| idle::judge(&asleep, &self.paths));
+        self.behind = behind;
+        (what, hop, idleness)
     }
 
     /// Where the wait of `actor` for a lock shows that it and `other` waited for each other, says so of the wait of `other`, too, which a
@@ -686,11 +681,11 @@ impl Graph {
         let Some(thread) = self.threads.get_mut(&other) else {
             return;
         };
-        let (Some(last), Some(stretch)) = (&thread.last, thread.past.back_mut()) else {
+        let (Some(last), Some(pieces)) = (&thread.last, thread.past.last_mut()) else {
             return;
         };
         let circle = self.paths.leaf(actor, Doing::Cycle { sure: false });
-        for piece in &mut stretch.pieces[last.from..last.from + last.sleep] {
+        for piece in &mut pieces[last.from..last.from + last.sleep] {
             if self.paths.end(piece.path) == Doing::Timeout {
                 piece.path = self.paths.chain(last.hop, circle);
             }
@@ -845,7 +840,8 @@ impl Graph {
         {
             (cpu, had) = (wait.left_cpu, other);
         }
-        let mut line = Line::default();
+        let mut line = std::mem::take(&mut self.had);
+        line.clear();
         self.cpus.behind(cpu, ready, end, had, &mut line);
         for piece in line.0.iter().rev() {
             let comm = previous.comm.as_ref();
@@ -853,6 +849,7 @@ impl Graph {
             let path = self.paths.leaf(actor, Doing::Queued { behind });
             self.queue.push(path, piece.ns);
         }
+        self.had = line;
     }
 
     /// A span is over: the wait within it gets its cause.
@@ -906,8 +903,8 @@ impl Graph {
         last.what = what;
         last.hop = (self.paths).hop(thread.actor, Doing::Waits { what, call, place });
         last.idleness = Some(Idleness::Stalled);
-        if let Some(stretch) = thread.past.back_mut() {
-            for piece in &mut stretch.pieces[last.from..last.from + last.sleep] {
+        if let Some(pieces) = thread.past.last_mut() {
+            for piece in &mut pieces[last.from..last.from + last.sleep] {
                 if let Some(behind) = self.paths.behind(piece.path) {
                     piece.path = self.paths.chain(last.hop, behind);
                 }
@@ -963,7 +960,7 @@ impl Graph {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
-        let (Some(last), Some(stretch)) = (thread.last.take(), thread.past.back()) else {
+        let (Some(last), Some(pieces)) = (thread.last.take(), thread.past.last()) else {
             return;
         };
         if self.lost.is_some()
@@ -971,7 +968,7 @@ impl Graph {
             && thread.ran.saturating_sub(last.left) >= lost::LEAST
         {
             let (woken_by, ran) = (thread.woken_by, thread.ran);
-            let pieces = stretch.pieces[last.from..].to_vec();
+            let pieces = pieces[last.from..].to_vec();
             self.loses(tid, &last, woken_by, ran, &pieces);
             return self.book(tid, &last);
         }
@@ -979,9 +976,9 @@ impl Graph {
     }
 
     fn book(&mut self, tid: u32, last: &Last) {
-        let past = self.threads.get(&tid).and_then(|thread| thread.past.back());
-        let Some(stretch) = past else { return };
-        let pieces = &stretch.pieces[last.from..];
+        let past = self.threads.get(&tid).and_then(|thread| thread.past.last());
+        let Some(pieces) = past else { return };
+        let pieces = &pieces[last.from..];
         let (sleep, queue) = pieces.split_at(last.sleep.min(pieces.len()));
         for window in &mut self.windows {
             window.waited(&self.paths, tid, last, (sleep, queue));
@@ -1030,7 +1027,7 @@ impl Thread {
             running: runs,
             runs,
             woken_by: None,
-            past: VecDeque::new(),
+            past: Past::default(),
             last: None,
         }
     }
@@ -1053,7 +1050,7 @@ fn follow(
         return;
     };
     let mut at = from;
-    let heard = thread.past.front().map_or(thread.ran, |first| first.begin);
+    let heard = thread.past.begin().unwrap_or(thread.ran);
     if at < heard {
         let until = heard.min(to);
         match thread.parent.filter(|_| parents > 0) {
@@ -1065,19 +1062,7 @@ fn follow(
         }
         at = until;
     }
-    let earlier = thread
-        .past
-        .iter()
-        .rev()
-        .take_while(|stretch| stretch.end > at);
-    let first = thread.past.len() - earlier.count();
-    for stretch in thread.past.range(first..) {
-        if stretch.begin >= to {
-            break;
-        }
-        stretch.part(at, to, out);
-        at = stretch.end.min(to).max(at);
-    }
+    at = thread.past.part(at, to, out);
     if at < to {
         let until = match thread.off_by {
             Some(off) if off + SLACK < to => off.clamp(at, to),

@@ -9,7 +9,7 @@ use stopgap_trace::Text;
 use crate::call::Family;
 use crate::explainer::Seen;
 use crate::interval::Interval;
-use crate::thread::{State, Times};
+use crate::thread::{State, Times, WokenBy};
 use crate::timeline::{self, Stay};
 use crate::why::{Parts, Why};
 
@@ -41,7 +41,7 @@ pub(crate) struct Operation {
     parts: Parts,
     /// CPU time until the kernel had found a hole.
     pub(crate) search_ns: Option<u64>,
-    longest_sleep: Option<Waker>,
+    longest_sleep: Longest,
     /// Time asleep, of which nothing says why.
     unexplained_ns: u64,
     /// Samples by innermost kernel function.
@@ -60,6 +60,27 @@ pub(crate) struct Site {
 /// Waits and intervals of an operation that are kept; of more, those before are taken apart at once.
 const KEPT: usize = 1_024;
 
+/// Who ended the longest sleep that lost time, where that is known, and how long it was.
+#[derive(Debug, Default)]
+struct Longest(Option<(WokenBy, u64)>);
+
+impl Longest {
+    fn sees(&mut self, stay: &Stay) {
+        let slept_ns = stay.woken - stay.left;
+        if slept_ns > self.0.as_ref().map_or(0, |(_, ns)| *ns) {
+            self.0 = stay.waker.clone().map(|by| (by, slept_ns));
+        }
+    }
+
+    fn into_record(self) -> Option<Waker> {
+        self.0.map(|(by, slept_ns)| Waker {
+            task: by.task.as_deref().unwrap_or("an interrupt").to_owned(),
+            call: by.call.as_deref().map(str::to_owned),
+            slept_ns,
+        })
+    }
+}
+
 impl Operation {
     pub(crate) fn new(family: Family, name: Text, begin: u64) -> Operation {
         Operation {
@@ -75,7 +96,7 @@ impl Operation {
             taken: begin,
             parts: Parts::default(),
             search_ns: None,
-            longest_sleep: None,
+            longest_sleep: Longest::default(),
             unexplained_ns: 0,
             samples: BTreeMap::new(),
         }
@@ -122,30 +143,18 @@ impl Operation {
             std::mem::take(&mut self.stays),
             std::mem::take(&mut self.intervals),
         );
-        let mut lost = vec![false; stays.len()];
         let window = (self.taken, end.max(self.taken));
         timeline::take_apart(window, &stays, &intervals, between, |piece| {
             if piece.state == State::Blocked {
                 if piece.why == Why::Unknown {
                     self.unexplained_ns += piece.ns;
                 }
-                if let Some(stay) = piece.stay {
-                    lost[stay] |= !piece.why.is_idle();
+                if let Some(stay) = piece.stay.filter(|_| !piece.why.is_idle()) {
+                    self.longest_sleep.sees(&stays[stay]);
                 }
             }
             self.parts.add(&piece.why, piece.ns);
         });
-        for (stay, _) in stays.iter().zip(lost).filter(|(_, lost)| *lost) {
-            let slept_ns = stay.woken - stay.left;
-            let longest = self.longest_sleep.as_ref().map_or(0, |w| w.slept_ns);
-            if slept_ns > longest {
-                self.longest_sleep = stay.waker.as_ref().map(|by| Waker {
-                    task: by.task.as_deref().unwrap_or("an interrupt").to_owned(),
-                    call: by.call.as_deref().map(str::to_owned),
-                    slept_ns,
-                });
-            }
-        }
         self.taken = window.1;
     }
 
@@ -290,7 +299,7 @@ impl Operations {
             length_bytes: operation.length_bytes,
             result: ending.result,
             parts: operation.parts.to_record(),
-            woken_by: operation.longest_sleep,
+            woken_by: operation.longest_sleep.into_record(),
         };
         let at = self
             .slowest

@@ -79,13 +79,17 @@ pub(crate) fn take_apart(
         &mut many
     };
     cuts.sort_unstable();
-    let mut at = 0;
+    let (mut at, mut over) = (0, 0);
     for two in cuts.windows(2).filter(|two| two[0] < two[1]) {
         let moment = (two[0], two[1]);
         while stays.get(at).is_some_and(|stay| stay.ran <= moment.0) {
             at += 1;
         }
-        let holding = Holding::new(intervals, moment);
+        // What ends first stands first.
+        while (intervals.get(over)).is_some_and(|interval| interval.end <= moment.0) {
+            over += 1;
+        }
+        let holding = Holding::new(&intervals[over..], moment);
         let otherwise = |why| holding.memory().or_else(|| holding.wait()).unwrap_or(why);
         let stay = stays.get(at).filter(|stay| stay.left <= moment.0);
         let state = match stay {

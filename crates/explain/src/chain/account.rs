@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet};
 use stopgap_stats::explain::{Blame, Chains, CriticalPath, Idleness, Link, Waiting};
 use stopgap_trace::Text;
 
+use super::Graph;
 use super::history::Piece;
 use super::idle;
 use super::path::{ActorId, Break, Doing, For, Hop, HopId, IDLE, NOBODY, Name, PathId, Paths};
 use super::window::{Pieces, Sums};
-use super::{Graph, Quick};
 
 /// Groups of waits in a record.
 const MOST_WAITING: usize = 200;
@@ -26,7 +26,9 @@ const MOST_WORK: usize = 4_096;
 pub(super) struct Totals {
     /// By chain and [`Idleness`].
     by_path: Vec<[u64; 3]>,
-    groups: HashMap<(HopId, Idleness), Group, Quick>,
+    /// The place in `groups` and one more, by hop and [`Idleness`]; 0 where there is none.
+    group_of: Vec<[u32; 3]>,
+    groups: Vec<(HopId, Idleness, Group)>,
     work: HashMap<(ActorId, Text), u64>,
 }
 
@@ -60,7 +62,16 @@ impl Totals {
         ns: u64,
         pieces: &[Piece],
     ) {
-        let group = self.groups.entry((hop, idleness)).or_default();
+        let at_hop = hop as usize;
+        if at_hop >= self.group_of.len() {
+            self.group_of.resize(at_hop + 1, [0; 3]);
+        }
+        let place = &mut self.group_of[at_hop][idleness as usize];
+        if *place == 0 {
+            self.groups.push((hop, idleness, Group::default()));
+            *place = self.groups.len() as u32; // of each hop three at most
+        }
+        let (.., group) = &mut self.groups[*place as usize - 1];
         group.waits += 1;
         if ns > group.longest {
             (group.longest, group.at, group.tid) = (ns, at, tid);
@@ -81,7 +92,11 @@ impl Totals {
         pieces: &[Piece],
     ) {
         let of = |piece: &Piece| idleness.unwrap_or_else(|| idle::of_child(paths.end(piece.path)));
-        for word in [Idleness::Stalled, Idleness::MayBeIdle, Idleness::Idle] {
+        let words = [Idleness::Stalled, Idleness::MayBeIdle, Idleness::Idle];
+        for word in words
+            .into_iter()
+            .filter(|&word| idleness.is_none_or(|of_all| of_all == word))
+        {
             let of_it = || pieces.iter().filter(|piece| of(piece) == word);
             let ns: u64 = of_it().map(|piece| piece.ns).sum();
             if ns > 0 || (pieces.is_empty() && idleness == Some(word)) {
@@ -278,9 +293,9 @@ impl Graph {
 
     pub(super) fn waiting(&self, of: &HashSet<u32>) -> Vec<Waiting> {
         let mut groups: HashMap<(Label, Idleness), (Tree, Group, Vec<u32>)> = HashMap::new();
-        for (&(hop, idleness), group) in &self.totals.groups {
-            let hop = self.paths.hop_at(hop);
-            let idleness = self.judged(hop, idleness);
+        for (hop, idleness, group) in &self.totals.groups {
+            let hop = self.paths.hop_at(*hop);
+            let idleness = self.judged(hop, *idleness);
             if !self.is_one(hop, of) {
                 continue;
             }

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use stopgap_stats::explain::Idleness;
 use stopgap_trace::Span;
 
-use super::history::{Line, MOST_PIECES, Stretch};
+use super::history::{Line, MOST_PIECES};
 use super::path::{Doing, For, HopId, NOT_KEPT, PathId, Quick};
 use super::sleeps::Ended;
 use super::{Graph, MOST_PARENTS, MOST_THREADS, follow};
@@ -169,30 +169,14 @@ impl Graph {
         };
         let last = (thread.last.as_mut()).filter(|last| last.left == nap.left);
         let booked = last.is_none();
-        let is_it = |stretch: &&mut Stretch| {
-            !stretch.rough && stretch.begin <= nap.left && nap.woken <= stretch.end
-        };
-        if let Some(stretch) = thread.past.iter_mut().rev().find(is_it)
-            && let Some(at) = piece_of(stretch, &nap)
+        if thread.past.replace(time, nap.path, &told.0)
+            && let Some(last) = last
         {
-            stretch.pieces.splice(at..=at, told.0.iter().copied());
-            if let Some(last) = last {
-                last.sleep += told.0.len();
-                last.sleep -= 1;
-            }
+            last.sleep += told.0.len();
+            last.sleep -= 1;
         }
         if booked {
             self.totals.moves(nap.path, nap.idleness, &told.0);
         }
     }
-}
-
-/// Returns the place of a nap among the pieces of a stretch.
-fn piece_of(stretch: &Stretch, nap: &Nap) -> Option<usize> {
-    let mut at = stretch.begin;
-    stretch.pieces.iter().position(|piece| {
-        let begin = at;
-        at += piece.ns;
-        (begin, at, piece.path) == (nap.left, nap.woken, nap.path)
-    })
 }

@@ -1,7 +1,5 @@
 //! What a thread did, as a line of pieces in time: recent ones exact, older ones merged.
 
-use std::collections::VecDeque;
-
 use super::path::{NOT_KEPT, PathId};
 
 /// A part of a thread's time, and the chain of why it passed.
@@ -20,6 +18,10 @@ const EXACT: usize = 192;
 /// Merged stretches of a size: of more, the two oldest become one of twice that. So most merges are of small ones, which are
 /// cheap, and what a wait costs does not grow with the past.
 const MOST_OF_A_SIZE: usize = 3;
+/// Pieces that are sorted on the stack.
+const FEW: usize = 64;
+/// Pieces of forgotten stretches that are kept until all are moved together.
+const MOST_GONE: usize = 256;
 
 /// Pieces in the order of time.
 #[derive(Debug, Default)]
@@ -50,14 +52,7 @@ impl Line {
         if self.0.len() <= most {
             return false;
         }
-        self.0.sort_unstable_by_key(|piece| piece.path);
-        self.0.dedup_by(|next, kept| {
-            let same = next.path == kept.path;
-            if same {
-                kept.ns += next.ns;
-            }
-            same
-        });
+        self.sums();
         if self.0.len() > most {
             let longest = |piece: &Piece| (std::cmp::Reverse(piece.ns), piece.path);
             self.0.select_nth_unstable_by_key(most - 1, longest);
@@ -71,80 +66,285 @@ impl Line {
     }
 }
 
-/// A thread's time from when it got a CPU until it got one again, or several of those.
-#[derive(Debug)]
-pub(super) struct Stretch {
-    pub(super) begin: u64,
-    pub(super) end: u64,
-    /// Whether the pieces are sums and not in the order of time.
-    pub(super) rough: bool,
-    /// How often it was doubled by merging.
-    pub(super) doubled: u8,
-    /// They add up to the stretch's length.
-    pub(super) pieces: Vec<Piece>,
+impl Line {
+    /// Makes pieces of one chain one, and puts them in the order of chains.
+    fn sums(&mut self) {
+        let pieces = &mut self.0;
+        // The few of a merge are sorted as numbers: that takes half as long.
+        let mut order = [0_u64; FEW];
+        let Some(order) = order.get_mut(..pieces.len()) else {
+            pieces.sort_unstable_by_key(|piece| piece.path);
+            pieces.dedup_by(|next, kept| {
+                let same = next.path == kept.path;
+                if same {
+                    kept.ns += next.ns;
+                }
+                same
+            });
+            return;
+        };
+        for ((at, piece), place) in (0..).zip(pieces.iter()).zip(order.iter_mut()) {
+            *place = u64::from(piece.path) << 32 | at;
+        }
+        order.sort_unstable();
+        let count = pieces.len();
+        for &place in order.iter() {
+            let piece = pieces[(place & 0xffff_ffff) as usize];
+            match pieces[count..].last_mut() {
+                Some(last) if last.path == piece.path => last.ns += piece.ns,
+                _ => pieces.push(piece),
+            }
+        }
+        pieces.drain(..count);
+    }
 }
 
-impl Stretch {
-    /// Appends what happened from `from` to `to`; of sums their share.
-    pub(super) fn part(&self, from: u64, to: u64, out: &mut Line) {
-        let (from, to) = (from.max(self.begin), to.min(self.end));
-        if from >= to {
-            return;
-        }
-        if (from, to) == (self.begin, self.end) {
-            for piece in &self.pieces {
-                out.push(piece.path, piece.ns);
+/// A thread's time from when it got a CPU until it got one again: as many pieces as those say after those of the stretch before.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    begin: u64,
+    end: u64,
+    pieces: u32,
+}
+
+/// Several of those.
+#[derive(Debug)]
+struct Merged {
+    begin: u64,
+    end: u64,
+    /// Whether the pieces are sums and not in the order of time.
+    rough: bool,
+    pieces: Line,
+}
+
+/// What a thread did: stretches of its time, each of which begins where the one before ends.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    /// The oldest first.
+    old: Vec<Merged>,
+    /// How often each of those was doubled by merging: larger ones come before smaller ones.
+    doubled: Vec<u8>,
+    /// After those of `gone`, which are in `old` by now.
+    recent: Vec<Stretch>,
+    gone: usize,
+    /// Of `recent`, after so many that are forgotten.
+    pieces: Vec<Piece>,
+    gone_pieces: usize,
+    /// What a stretch that was merged had allocated.
+    spare: Line,
+}
+
+impl Past {
+    pub(super) fn is_empty(&self) -> bool {
+        self.recent.is_empty()
+    }
+
+    /// Returns when what is known begins.
+    pub(super) fn begin(&self) -> Option<u64> {
+        let oldest = self.old.first().map(|old| old.begin);
+        oldest.or_else(|| Some(self.recent.get(self.gone)?.begin))
+    }
+
+    /// Returns when the last stretch begins.
+    pub(super) fn last_begin(&self) -> Option<u64> {
+        Some(self.recent.last()?.begin)
+    }
+
+    /// Returns the pieces of the last stretch.
+    pub(super) fn last(&self) -> Option<&[Piece]> {
+        let last = self.recent.last()?.pieces as usize;
+        Some(&self.pieces[self.pieces.len() - last..])
+    }
+
+    pub(super) fn last_mut(&mut self) -> Option<&mut [Piece]> {
+        let last = self.recent.last()?.pieces as usize;
+        let at = self.pieces.len() - last;
+        Some(&mut self.pieces[at..])
+    }
+
+    /// Puts `with` in the place of the piece of `path` from `from` to `to`. Returns whether that is known exactly.
+    pub(super) fn replace(&mut self, (from, to): (u64, u64), path: PathId, with: &[Piece]) -> bool {
+        let time = |begin, end| begin <= from && to <= end;
+        let place = |begin, pieces: &[Piece]| {
+            let mut at = begin;
+            pieces.iter().position(|piece| {
+                let begin = at;
+                at += piece.ns;
+                (begin, at, piece.path) == (from, to, path)
+            })
+        };
+        let mut end = self.pieces.len();
+        for stretch in self.recent[self.gone..].iter_mut().rev() {
+            let first = end - stretch.pieces as usize;
+            if time(stretch.begin, stretch.end) {
+                let Some(place) = place(stretch.begin, &self.pieces[first..end]) else {
+                    return false;
+                };
+                let at = first + place;
+                self.pieces.splice(at..=at, with.iter().copied());
+                stretch.pieces = stretch.pieces - 1 + with.len() as u32;
+                return true;
             }
-            return;
+            end = first;
         }
-        let (length, wanted) = (self.end - self.begin, to - from);
-        let share = |ns: u64| (u128::from(ns) * u128::from(wanted) / u128::from(length)) as u64;
-        let mut at = 0;
-        for piece in &self.pieces {
-            let end = at + piece.ns;
-            if self.rough {
-                out.push(piece.path, share(end) - share(at));
-            } else {
-                let (begin, end) = (self.begin + at, self.begin + end);
-                out.push(piece.path, end.min(to).saturating_sub(begin.max(from)));
-            }
-            at = end;
+        let exact = |old: &&mut Merged| !old.rough && time(old.begin, old.end);
+        let Some(old) = self.old.iter_mut().rev().find(exact) else {
+            return false;
+        };
+        let Some(at) = place(old.begin, &old.pieces.0) else {
+            return false;
+        };
+        old.pieces.0.splice(at..=at, with.iter().copied());
+        true
+    }
+
+    /// Adds the newest stretch, which begins where the last one ended; `pieces` add up to its length.
+    pub(super) fn remember(&mut self, (begin, end): (u64, u64), pieces: &[Piece]) {
+        if self.old.len() + self.recent.len() - self.gone >= MOST_STRETCHES {
+            self.merge();
+        }
+        if self.gone_pieces >= MOST_GONE {
+            self.pieces.drain(..self.gone_pieces);
+            self.recent.drain(..self.gone);
+            (self.gone, self.gone_pieces) = (0, 0);
+        }
+        self.pieces.extend_from_slice(pieces);
+        self.recent.push(Stretch {
+            begin,
+            end,
+            pieces: pieces.len() as u32,
+        });
+        if self.recent.len() - self.gone > EXACT {
+            self.ages();
         }
     }
 
-    fn absorb(&mut self, later: &Stretch) {
+    /// Moves the oldest of the recent stretches to the old ones.
+    fn ages(&mut self) {
+        let Stretch { begin, end, pieces } = self.recent[self.gone];
+        let mut line = std::mem::take(&mut self.spare);
+        let of_it = &self.pieces[self.gone_pieces..][..pieces as usize];
+        line.0.extend_from_slice(of_it);
+        self.old.push(Merged {
+            begin,
+            end,
+            rough: false,
+            pieces: line,
+        });
+        self.doubled.push(0);
+        self.gone += 1;
+        self.gone_pieces += pieces as usize;
+    }
+
+    /// Merges two of the old stretches.
+    fn merge(&mut self) {
+        let first = to_merge(&self.doubled);
+        if first + 1 >= self.old.len() {
+            return;
+        }
+        let mut later = self.old.remove(first + 1);
+        let size = self.doubled.remove(first + 1).max(self.doubled[first]);
+        self.doubled[first] = size.saturating_add(1);
+        self.old[first].absorb(&later);
+        later.pieces.clear();
+        self.spare = later.pieces;
+    }
+
+    /// Appends what happened from `from` to `to`, as far as it is known, and returns until when that is.
+    pub(super) fn part(&self, from: u64, to: u64, out: &mut Line) -> u64 {
+        let mut at = from;
+        let recent = &self.recent[self.gone..];
+        let (mut first, mut piece) = (recent.len(), self.pieces.len());
+        while let Some(stretch) = first.checked_sub(1).map(|first| recent[first])
+            && stretch.end > from
+        {
+            first -= 1;
+            piece -= stretch.pieces as usize;
+        }
+        if first == 0 {
+            let earlier = self.old.iter().rev().take_while(|old| old.end > from);
+            let first = self.old.len() - earlier.count();
+            for old in &self.old[first..] {
+                if old.begin >= to {
+                    return at;
+                }
+                part(
+                    (old.begin, old.end),
+                    old.rough,
+                    &old.pieces.0,
+                    (at, to),
+                    out,
+                );
+                at = old.end.min(to).max(at);
+            }
+        }
+        for stretch in &recent[first..] {
+            if stretch.begin >= to {
+                break;
+            }
+            let pieces = &self.pieces[piece..][..stretch.pieces as usize];
+            piece += pieces.len();
+            part((stretch.begin, stretch.end), false, pieces, (at, to), out);
+            at = stretch.end.min(to).max(at);
+        }
+        at
+    }
+}
+
+/// Appends what happened from `from` to `to` in a stretch; of sums, which are `rough`, their share.
+fn part(
+    (begin, end): (u64, u64),
+    rough: bool,
+    pieces: &[Piece],
+    (from, to): (u64, u64),
+    out: &mut Line,
+) {
+    let (from, to) = (from.max(begin), to.min(end));
+    if from >= to {
+        return;
+    }
+    if (from, to) == (begin, end) {
+        for piece in pieces {
+            out.push(piece.path, piece.ns);
+        }
+        return;
+    }
+    let (length, wanted) = (end - begin, to - from);
+    let share = |ns: u64| (u128::from(ns) * u128::from(wanted) / u128::from(length)) as u64;
+    let mut at = 0;
+    for piece in pieces {
+        let until = at + piece.ns;
+        if rough {
+            out.push(piece.path, share(until) - share(at));
+        } else {
+            let (piece_begin, piece_end) = (begin + at, begin + until);
+            let ns = piece_end.min(to).saturating_sub(piece_begin.max(from));
+            out.push(piece.path, ns);
+        }
+        at = until;
+    }
+}
+
+impl Merged {
+    fn absorb(&mut self, later: &Merged) {
         self.end = later.end;
-        self.doubled = self.doubled.max(later.doubled).saturating_add(1);
-        let mut line = Line(std::mem::take(&mut self.pieces));
-        for piece in &later.pieces {
-            line.push(piece.path, piece.ns);
+        for piece in &later.pieces.0 {
+            self.pieces.push(piece.path, piece.ns);
         }
         self.rough |= later.rough;
-        self.rough |= line.shorten(MOST_PIECES);
-        self.pieces = line.0;
+        self.rough |= self.pieces.shorten(MOST_PIECES);
     }
-}
-
-/// Adds the newest stretch, which begins where the last one ended.
-pub(super) fn remember(past: &mut VecDeque<Stretch>, stretch: Stretch) {
-    if past.len() >= MOST_STRETCHES {
-        let first = to_merge(past);
-        if let Some(later) = past.remove(first + 1) {
-            past[first].absorb(&later);
-        }
-    }
-    past.push_back(stretch);
 }
 
 /// Returns the index of the stretch that is merged with the one after it.
-fn to_merge(past: &VecDeque<Stretch>) -> usize {
+fn to_merge(doubled: &[u8]) -> usize {
     let (mut size, mut count) = (0, 0);
-    for (at, stretch) in past.iter().enumerate().take(past.len() - EXACT).rev() {
-        if stretch.doubled != size {
+    for (at, &of_it) in doubled.iter().enumerate().rev() {
+        if of_it != size {
             if count > MOST_OF_A_SIZE {
                 return at + 1;
             }
-            (size, count) = (stretch.doubled, 0);
+            (size, count) = (of_it, 0);
         }
         count += 1;
     }
@@ -164,6 +364,18 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
+        /// Few pieces or many: each chain once, in order, with its time.
+        #[test]
+        fn sums_are_by_chain(pieces in prop::collection::vec((1..40_u32, 1..1_000_u64), 0..130)) {
+            let mut sums = std::collections::BTreeMap::new();
+            for &(path, ns) in &pieces {
+                *sums.entry(path).or_insert(0) += ns;
+            }
+            let mut line = Line(pieces.into_iter().map(|(path, ns)| Piece { path, ns }).collect());
+            line.sums();
+            prop_assert!(line.0.iter().map(|piece| (piece.path, piece.ns)).eq(sums));
+        }
+
         /// However much is merged, a window of the past has as many nanoseconds as it is long.
         #[test]
         fn a_window_is_as_long_as_it_is(
@@ -171,7 +383,8 @@ mod tests {
             from in 0..200_000_u64,
             length in 1..200_000_u64,
         ) {
-            let (mut past, mut now) = (VecDeque::new(), 0);
+            let mut stretches = Vec::new();
+            let (mut past, mut now) = (Past::default(), 0);
             for pieces in lengths {
                 let begin = now;
                 let mut line = Line::default();
@@ -179,17 +392,39 @@ mod tests {
                     line.push(path, ns);
                     now += ns;
                 }
-                let stretch = Stretch { begin, end: now, rough: false, doubled: 0, pieces: line.0 };
-                remember(&mut past, stretch);
+                past.remember((begin, now), &line.0);
+                stretches.push(line.0);
             }
-            prop_assert!(past.len() <= MOST_STRETCHES);
-            prop_assert!(past.iter().all(|stretch| stretch.pieces.len() <= MOST_PIECES));
+            prop_assert!(past.old.len() + past.recent.len() - past.gone <= MOST_STRETCHES);
+            prop_assert!(past.old.iter().all(|stretch| stretch.pieces.0.len() <= MOST_PIECES));
             let mut line = Line::default();
-            for stretch in &past {
-                stretch.part(from, from + length, &mut line);
-            }
+            let until = past.part(from, from + length, &mut line);
             let wanted = (from + length).min(now).saturating_sub(from);
             prop_assert_eq!(sum(&line), wanted);
+            prop_assert_eq!(until, from.max(now.min(from + length)));
+            // The newest are as they were.
+            let mut exact = Line::default();
+            let newest = &stretches[stretches.len().saturating_sub(EXACT)..];
+            newest.iter().flatten().for_each(|piece| exact.push(piece.path, piece.ns));
+            let mut line = Line::default();
+            past.part(now - sum(&exact), now, &mut line);
+            prop_assert_eq!(&line.0, &exact.0);
+            // A piece among them that is replaced.
+            let last = past.last().unwrap()[0];
+            let begin = past.last_begin().unwrap();
+            let with = [(100, last.ns - last.ns / 2), (101, last.ns / 2)];
+            let with = with.map(|(path, ns)| Piece { path, ns });
+            let time = (begin, begin + last.ns);
+            prop_assert!(past.replace(time, last.path, &with));
+            prop_assert!(!past.replace(time, last.path, &with));
+            let mut line = Line::default();
+            prop_assert_eq!(past.part(time.0, time.1, &mut line), time.1);
+            prop_assert!(line.0.iter().map(|piece| piece.path).eq([100, 101].into_iter().take(line.0.len())));
+            prop_assert_eq!(sum(&line), last.ns);
+            past.remember((now, now + 5), &[Piece { path: 7, ns: 5 }]);
+            let mut line = Line::default();
+            past.part(0, now + 5, &mut line);
+            prop_assert_eq!(sum(&line), now + 5);
         }
     }
 }

@@ -33,6 +33,8 @@ const MOST_DEPTH: u8 = 12;
 const MOST_ACTORS: usize = 1 << 16;
 const MOST_NAMES: usize = 1 << 16;
 const MOST_HOPS: usize = 1 << 17;
+/// A power of two.
+const RECENT_HOPS: usize = 128;
 const MOST_NODES: usize = 1 << 18;
 
 /// What a sleeping thread waits for.
@@ -133,10 +135,43 @@ pub enum Break {
 }
 
 /// One thread in a chain and what it did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hop {
     pub(super) actor: ActorId,
     pub(super) doing: Doing,
+}
+
+impl Hop {
+    /// Returns its place among the recent ones.
+    fn slot(self) -> usize {
+        let of = match self.doing {
+            Doing::Waits { call, place, .. } => call.wrapping_mul(5) ^ place.wrapping_mul(3),
+            Doing::Queued { behind } => behind ^ 64,
+            Doing::Runs { function } => function ^ 32,
+            _ => 96,
+        };
+        (self.actor.wrapping_mul(11) ^ of) as usize % RECENT_HOPS
+    }
+}
+
+impl Hash for Hop {
+    /// In one word where it can be: each costs a multiplication that the next one waits for.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let actor = u64::from(self.actor);
+        match self.doing {
+            Doing::Waits { what, call, place } => {
+                (u64::from(call) << 32 | u64::from(place)).hash(state);
+                what.hash(state);
+                actor.hash(state);
+            }
+            Doing::Queued { behind } => (actor << 32 | 1 << 31 | u64::from(behind)).hash(state),
+            Doing::Runs { function } => (actor << 32 | u64::from(function)).hash(state),
+            other => {
+                actor.hash(state);
+                other.hash(state);
+            }
+        }
+    }
 }
 
 /// A thread, or all threads of a name where too many came.
@@ -162,27 +197,38 @@ pub(super) struct Paths {
     name_of: HashMap<Text, Name>,
     recent: Recent<Name>,
     hops: Vec<Hop>,
+    /// Those that were asked for last: most come again soon.
+    recent_hops: Box<[(Hop, HopId); RECENT_HOPS]>,
     hop_of: HashMap<Hop, HopId, Quick>,
+    /// The chain of one hop, by that; 0 where there is none yet.
+    leaf_of: Vec<PathId>,
     nodes: Vec<Node>,
     node_of: HashMap<(HopId, PathId), PathId, Quick>,
 }
 
 impl Paths {
     pub(super) fn new() -> Paths {
+        let first = Hop {
+            actor: NOBODY,
+            doing: Doing::Broken(Break::NotKept),
+        };
         let mut paths = Paths {
             actors: Vec::new(),
             actor_of: HashMap::new(),
             names: vec!["".into()],
             name_of: HashMap::new(),
             recent: Recent::default(),
-            hops: Vec::new(),
+            hops: vec![first],
+            recent_hops: Box::new([(first, 0); RECENT_HOPS]),
             hop_of: HashMap::default(),
+            leaf_of: Vec::new(),
             nodes: Vec::new(),
             node_of: HashMap::default(),
         };
+        paths.hop_of.insert(first, 0);
         paths.actor(None, &"".into());
         paths.actor(Some(0), &"idle".into());
-        paths.leaf(NOBODY, Doing::Broken(Break::NotKept));
+        paths.leaf(first.actor, first.doing);
         paths
     }
 
@@ -237,6 +283,16 @@ impl Paths {
 
     pub(super) fn hop(&mut self, actor: ActorId, doing: Doing) -> HopId {
         let hop = Hop { actor, doing };
+        let (recent, id) = &self.recent_hops[hop.slot()];
+        if *recent == hop {
+            return *id;
+        }
+        let id = self.find_hop(hop);
+        self.recent_hops[hop.slot()] = (hop, id);
+        id
+    }
+
+    fn find_hop(&mut self, hop: Hop) -> HopId {
         if let Some(&known) = self.hop_of.get(&hop) {
             return known;
         }
@@ -256,7 +312,15 @@ impl Paths {
     /// Returns the chain of one hop.
     pub(super) fn leaf(&mut self, actor: ActorId, doing: Doing) -> PathId {
         let hop = self.hop(actor, doing);
-        self.node(hop, END, 1)
+        match self.leaf_of.get(hop as usize) {
+            Some(&known) if known > 0 => known,
+            _ => {
+                let leaf = self.node(hop, END, 1);
+                self.leaf_of.resize(self.hops.len(), 0);
+                self.leaf_of[hop as usize] = leaf;
+                leaf
+            }
+        }
     }
 
     /// Returns the chain `hop`, behind it `tail`.

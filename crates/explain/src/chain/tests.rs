@@ -23,7 +23,7 @@ fn ends(graph: &Graph, tid: u32) -> (BTreeMap<End, u64>, BTreeMap<String, u64>) 
     let Some(last) = thread.last else {
         return (ends, others);
     };
-    for piece in &thread.past.back().unwrap().pieces[last.from..] {
+    for piece in &thread.past.last().unwrap()[last.from..] {
         let hops: Vec<_> = graph.paths.hops_of(piece.path).collect();
         let of = |actor| graph.paths.actor_at(actor).tid.unwrap_or(0);
         let hop = hops[hops.len() - 1];

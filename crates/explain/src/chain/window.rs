@@ -57,7 +57,7 @@ impl Graph {
     /// Returns until when the past of `tid` does not change any more; `None` where nothing is kept of it.
     pub(crate) fn settled(&self, tid: u32) -> Option<u64> {
         let thread = self.threads.get(&tid)?;
-        thread.past.back().map(|stretch| stretch.begin)
+        thread.past.last_begin()
     }
 
     /// Returns the ends of the chains of `sums`, the most time first. They add up to the time of all.

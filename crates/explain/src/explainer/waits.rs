@@ -67,7 +67,8 @@ impl Explainer {
                 seen: now,
             };
             self.thread(tid, None).open = Some(open);
-            return self.wakes(tid, wait);
+            let by = self.woken_by(wait);
+            return self.wakes(tid, wait, by);
         }
         let woken = wait.woken.map(|woken| woken.0.clamp(left, now));
         let off = states(wait);
@@ -75,38 +76,33 @@ impl Explainer {
             true => self.graph.last_sleep(tid),
             false => Vec::new(),
         };
-        self.off(
-            tid,
-            wait,
-            &sleep,
-            (left, woken.unwrap_or(now), now),
-            off,
-            off,
-        );
+        let by = self.woken_by(wait);
+        let moments = (left, woken.unwrap_or(now), now);
+        self.off(tid, wait, (&sleep, by.as_ref()), moments, off, off);
         let thread = self.thread(tid, None);
         thread.notes_cpu(event.cpu);
         thread.ran = now;
         if let Some(cpu) = event.cpu {
             self.cpus.insert(cpu, tid);
         }
-        self.wakes(tid, wait);
+        self.wakes(tid, wait, by);
     }
 
     fn is_in_operation(&self, tid: u32) -> bool {
         (self.threads.get(&tid)).is_some_and(|thread| thread.operation.is_some())
     }
 
-    /// Books a stay of `tid` off its CPU on its states. In its operation it counts as `inferred`, and its sleep as `sleep`.
+    /// Books a stay of `tid` off its CPU, which `waker` ended, on its states. In its operation it counts as `inferred`, and its
+    /// sleep as `sleep`.
     fn off(
         &mut self,
         tid: u32,
         wait: &Wait,
-        sleep: &[(Why, u64)],
+        (sleep, waker): (&[(Why, u64)], Option<&WokenBy>),
         (left, woken, ran): (u64, u64, u64),
         states: (State, State),
         inferred: (State, State),
     ) {
-        let waker = self.woken_by(wait);
         let frames = wait.stack.as_ref().map(|stack| &stack.frames);
         let stack = (frames.filter(|_| self.is_in_operation(tid)))
             .and_then(|frames| self.stacks.get(frames, |frames| stack::why(frames)));
@@ -121,7 +117,7 @@ impl Explainer {
         thread.book(ran, states.1);
         let asleep = inferred.0 == State::Blocked;
         if asleep {
-            thread.woken_by = waker.clone();
+            thread.woken_by = waker.cloned();
         }
         let Some(operation) = &mut thread.operation else {
             return;
@@ -141,7 +137,7 @@ impl Explainer {
             for_io: wait.for_io == Some(true),
             otherwise,
             throttled: wait.throttled == Some(true),
-            waker: waker.clone(),
+            waker: waker.cloned(),
         };
         // A child may be waited for in vain at times, and at other times not.
         let mut at = left;
@@ -261,12 +257,9 @@ impl Explainer {
         })
     }
 
-    /// The thread of `wait`, `target`, was woken in it.
-    fn wakes(&mut self, target: u32, wait: &Wait) {
-        let (Some(woken), Some(waker)) = (wait.woken, &wait.waker) else {
-            return;
-        };
-        let Some(by) = self.woken_by(wait) else {
+    /// The thread of `wait`, `target`, was woken in it by `by`.
+    fn wakes(&mut self, target: u32, wait: &Wait, by: Option<WokenBy>) {
+        let (Some(woken), Some(waker), Some(by)) = (wait.woken, &wait.waker, by) else {
             return;
         };
         let (tid, at) = (waker.task.tid, woken.0);
@@ -328,7 +321,8 @@ impl Explainer {
             None => (State::Unknown, State::Unknown),
         };
         let moments = (left, woken.unwrap_or(seen), seen);
-        self.off(tid, &wait, &sleep, moments, states, inferred);
+        let by = self.woken_by(&wait);
+        self.off(tid, &wait, (&sleep, by.as_ref()), moments, states, inferred);
         self.thread(tid, None).ran = seen;
     }
 
@@ -338,7 +332,9 @@ impl Explainer {
         let left = wait.left.0.min(now);
         let woken = wait.woken.map_or(now, |woken| woken.0.clamp(left, now));
         let off = states(wait);
-        self.off(tid, wait, &open.sleep, (left, woken, now), off, off);
+        let by = self.woken_by(wait);
+        let moments = (left, woken, now);
+        self.off(tid, wait, (&open.sleep, by.as_ref()), moments, off, off);
     }
 
     /// Learns which processes a recorder of the whole machine followed: it takes stacks of those alone.
