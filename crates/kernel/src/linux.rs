@@ -53,6 +53,31 @@ impl Linux {
         rustix::process::setpriority_process(None, 19)
             .map_err(|e| Error::call("setpriority", "this process", e))
     }
+
+    /// Puts the calling thread before all ordinary threads (`SCHED_FIFO` with the lowest priority), or back among them. What it starts
+    /// is ordinary in any case.
+    ///
+    /// # Errors
+    /// As [`Realtime::set_fifo`].
+    pub fn hurry(self, hurry: bool) -> Result<()> {
+        let (policy, priority, word) = match hurry {
+            true => (libc::SCHED_FIFO, 1, "SCHED_FIFO 1"),
+            false => (libc::SCHED_OTHER, 0, "SCHED_OTHER"),
+        };
+        set_policy(policy | libc::SCHED_RESET_ON_FORK, priority, word)
+    }
+}
+
+/// Gives the calling thread a scheduling policy, which errors call `word`.
+fn set_policy(policy: i32, priority: i32, word: &str) -> Result<()> {
+    let parameters = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: the parameters outlive the call; 0 is the calling thread.
+    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
+        0 => Ok(()),
+        _ => Err(Error::last("sched_setscheduler", word)),
+    }
 }
 
 /// Returns a time as the kernel takes it.
@@ -174,17 +199,8 @@ impl Ipc for Linux {
 
 impl Realtime for Linux {
     fn set_fifo(&self, priority: u32) -> Result<()> {
-        let parameters = libc::sched_param {
-            sched_priority: priority.cast_signed(),
-        };
-        // SAFETY: the parameters outlive the call; 0 is the calling thread.
-        let status =
-            unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
-        if status == 0 {
-            return Ok(());
-        }
-        let policy = format!("SCHED_FIFO {priority}");
-        Err(Error::last("sched_setscheduler", policy))
+        let word = format!("SCHED_FIFO {priority}");
+        set_policy(libc::SCHED_FIFO, priority.cast_signed(), &word)
     }
 
     fn lock_memory(&self) -> Result<()> {

@@ -43,8 +43,9 @@ const LONG: Nanos = Nanos::millis(10);
 /// Rings in the kernel: 70,000 waits a CPU between two readings on a small machine, 9,000 on a large one.
 const LEAST_RINGS: Bytes = Bytes::mib(16);
 const RING: Bytes = Bytes::mib(1);
-/// Where a reading brings more than one part in so many of the rings, the next one is soon.
+/// Where a reading brings more than one part in so many of a ring, the machine is busy, and for a second after it.
 const BUSY_PART: u64 = 16;
+const CALM: Nanos = Nanos::secs(1);
 /// Kinds of waits of ten seconds that the kernel tells apart: 2 MB a CPU.
 const KINDS: u32 = 2_048;
 /// Paths of cgroups that are kept.
@@ -66,7 +67,7 @@ pub struct BlackBox<'s> {
     /// The memory of a slice that is gone.
     free: Vec<u8>,
     read_at: u64,
-    step: Nanos,
+    busy_until: u64,
     lost: u64,
     /// A line for each executable mapping of the process whose mappers are asked about.
     maps: Vec<u8>,
@@ -153,7 +154,7 @@ impl<'s> BlackBox<'s> {
             most: usize::try_from(most.0).unwrap_or(usize::MAX),
             free: Vec::new(),
             read_at,
-            step: STEP,
+            busy_until: 0,
             lost: 0,
             maps: Vec::new(),
             cgroups: Cgroups::new(system),
@@ -171,7 +172,13 @@ impl<'s> BlackBox<'s> {
     /// Returns when to drain again after a drain.
     #[must_use]
     pub fn step(&self) -> Nanos {
-        self.step
+        if self.is_busy() { BUSY_STEP } else { STEP }
+    }
+
+    /// Returns whether a ring fills so quickly that who reads it late loses records.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.read_at < self.busy_until
     }
 
     /// Returns the bytes of records that are kept.
@@ -187,7 +194,13 @@ impl<'s> BlackBox<'s> {
     /// Where the count of what was lost cannot be read.
     pub fn drain(&mut self, from: Nanos, mut each: impl FnMut(&[u8])) -> Result<u64> {
         let mut slice = Slice::new(self.read_at, std::mem::take(&mut self.free));
-        self.capture.read(|ring, record| slice.put(ring, record));
+        // A CPU has two sequences of records in its ring.
+        let rings = self.capture.rings() / 2;
+        let mut came = vec![0; rings];
+        self.capture.read(|sequence, record| {
+            came[sequence % rings] += record.len() as u64;
+            slice.put(sequence, record);
+        });
         // Who a thread is comes before what it did, and its end after that, whichever CPU wrote it down.
         let (ends, lives): (Vec<&[u8]>, Vec<&[u8]>) = slice
             .threads()
@@ -204,8 +217,10 @@ impl<'s> BlackBox<'s> {
         self.lost = lost;
         self.read_at = self.system.now().0;
         slice.end = self.read_at;
-        let busy = slice.bytes() as u64 > self.rings.0 / BUSY_PART;
-        self.step = if busy { BUSY_STEP } else { STEP };
+        let most = came.into_iter().max().unwrap_or(0);
+        if most > self.rings.0 / rings as u64 / BUSY_PART {
+            self.busy_until = self.read_at + CALM.0;
+        }
         let lost = slice.lost;
         if let Some(mut free) = self.ring.push(slice, from.0, self.most) {
             free.clear();

@@ -328,6 +328,24 @@ impl Child {
 mod tests {
     use super::*;
 
+    /// The calling thread's scheduling policy.
+    fn policy() -> u32 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let (_, fields) = stat.rsplit_once(')').unwrap();
+        fields.split_whitespace().nth(38).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn who_hurries_starts_ordinary_threads() {
+        if let Err(error) = Linux.hurry(true) {
+            return stopgap_testing::skip(&stopgap_testing::Skip::machine(error));
+        }
+        assert_eq!(policy(), 1, "SCHED_FIFO");
+        assert_eq!(std::thread::spawn(policy).join().unwrap(), 0);
+        Linux.hurry(false).unwrap();
+        assert_eq!(policy(), 0);
+    }
+
     #[test]
     fn a_child_returns_what_its_body_returns() {
         let expected = vec![7u8; 200_000]; // more than a pipe holds
