@@ -213,7 +213,7 @@ const volatile s32 futex = -1;             // the number of the call
 
 // Records. The reader's description of them is `src/record.rs`, byte for byte.
 
-enum kind { WAIT = 1, WAIT_STACK, USER, SPAN, TASK, EXEC, BLOCK, SIGNAL, ENTER, LEAVE, BATCH, FILE_LOCK };
+enum kind { WAIT = 1, WAIT_STACK, USER, SPAN, TASK, EXEC, BLOCK, SIGNAL, ENTER, LEAVE, BATCH, FILE_LOCK, FENCE_NAMES };
 enum { FRAMES = 32, RAW = 8192, PAGE = 4096 };
 enum wait_flags { PREEMPTED = 1, THROTTLED = 2, IOWAIT = 4, BEFORE = 8, OPEN = 16, NEW = 32, KTHREAD = 64, COMPAT_CALL = 128 };
 
@@ -320,6 +320,17 @@ struct attempt {
 	u32 device;
 	u32 holder, holder_process; // 0: unknown
 	u32 pad;
+};
+
+// Whose fence a thread begins to wait for.
+struct fence_names {
+	u8 kind, pad;
+	u16 cpu;
+	u32 tid;
+	u64 time;
+	u32 context, seqno; // their low halves
+	u32 submitter, submitter_process; // 0: unknown
+	char driver[32], timeline[32];
 };
 
 struct enter {
@@ -1069,6 +1080,11 @@ SEC("iter/task") int each_task(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+// A thread of which only this is kept.
+struct holder {
+	u32 tid, tgid;
+};
+
 // Spans: a thread begins something and ends it later.
 
 INLINE void put_span(u32 what, u32 tid, u64 begin, u64 end, u64 a, u64 b)
@@ -1128,6 +1144,54 @@ ENDS(SHRINKER, mm_shrink_slab_end, (u32)ctx[3])
 BEGINS(FENCE, dma_fence_wait_start, ((struct dma_fence *)ctx[0])->context)
 ENDS(FENCE, dma_fence_wait_end, ((struct dma_fence *)ctx[0])->seqno)
 BEGINS(MMAP_LOCK, mmap_lock_start_locking, ctx[0])
+
+// Who submitted the work that a fence stands for is who made the fence.
+struct fence_key {
+	u32 context, seqno;
+};
+MAP(submitters, LRU_HASH) number(max_entries, 8192); of_type(key, struct fence_key); of_type(value, struct holder); } submitters SEC(".maps");
+SEC("tp_btf/dma_fence_init") int on_dma_fence_init(u64 *ctx)
+{
+	struct dma_fence *fence = (void *)ctx[0];
+	struct task_struct *me = current_task();
+	struct fence_key key = { fence->context, fence->seqno };
+	struct holder submitter = { me->pid, me->tgid };
+	map_update(&submitters, &key, &submitter, 0);
+	return 0;
+}
+
+// Drivers tell their names by functions that no program may call. The event as tracefs has it comes with the names; its format is the
+// same from 6.1 to 6.18.
+struct fence_event {
+	u64 common;
+	u32 driver, timeline; // where the texts are, from the event's begin, in the low halves
+	u32 context, seqno;
+};
+SEC("tracepoint/dma_fence/dma_fence_wait_start") int name_fence(struct fence_event *ctx)
+{
+	struct task_struct *me = current_task();
+	if (!whole(me))
+		return 0;
+	struct fence_key key = { ctx->context, ctx->seqno };
+	struct holder *submitter = map_lookup(&submitters, &key);
+	struct fence_names *out = reserve(sizeof *out);
+	if (!out)
+		return 0;
+	out->kind = FENCE_NAMES;
+	out->pad = 0;
+	out->cpu = this_cpu();
+	out->tid = me->pid;
+	out->time = clock_ns();
+	out->context = key.context;
+	out->seqno = key.seqno;
+	out->submitter = submitter ? submitter->tid : 0;
+	out->submitter_process = submitter ? submitter->tgid : 0;
+	out->driver[0] = out->timeline[0] = 0;
+	read_kernel_text(out->driver, sizeof out->driver, (void *)ctx + (ctx->driver & 0xffff));
+	read_kernel_text(out->timeline, sizeof out->timeline, (void *)ctx + (ctx->timeline & 0xffff));
+	ring_submit(out, NO_WAKEUP);
+	return 0;
+}
 
 // Only where it took longer than not to wait: each mmap and fault takes this lock.
 SEC("tp_btf/mmap_lock_acquire_returned") int on_mmap_lock_acquire_returned(u64 *ctx)
@@ -1229,9 +1293,6 @@ SEC("tp_btf/folio_wait_writeback") int on_folio_wait_writeback(u64 *ctx)
 // owner: of fcntl's locks a process, of flock's and of those of open files the open file.
 struct file_owner {
 	u64 inode, owner;
-};
-struct holder {
-	u32 tid, tgid;
 };
 MAP(file_owners, LRU_HASH) number(max_entries, 16384); of_type(key, struct file_owner); of_type(value, struct holder); } file_owners SEC(".maps");
 

@@ -615,6 +615,11 @@ fn attach(ebpf: &mut Ebpf, name: &str, event: &str, kernel: &Btf) -> Result<(), 
         Program::FExit(program) => program
             .load(&function(), kernel)
             .and_then(|()| program.attach().map(drop)),
+        Program::TracePoint(program) => {
+            const SYSTEM: &str = "dma_fence";
+            let loaded = program.load();
+            loaded.and_then(|()| program.attach(SYSTEM, event).map(drop))
+        }
         _ => return Err(format!("{name} is a program of another type")),
     };
     attached.map_err(|error| innermost(&error))
@@ -634,6 +639,7 @@ fn unload(program: &mut Program) {
         Program::BtfTracePoint(program) => program.unload(),
         Program::FEntry(program) => program.unload(),
         Program::FExit(program) => program.unload(),
+        Program::TracePoint(program) => program.unload(),
         _ => Ok(()),
     };
 }

@@ -45,6 +45,6 @@ pub use error::Error;
 pub use histogram::{BUCKETS, Histogram, How, Process, bucket_begin};
 pub use part::Part;
 pub use record::{
-    Block, Enter, Exec, FileLock, Leave, LockOwner, Malformed, Record, Signal, Span, SpanKind,
-    Task, TaskEvent, UserStack, Wait, Waking, flag,
+    Block, Enter, Exec, FenceNames, FileLock, Leave, LockOwner, Malformed, Record, Signal, Span,
+    SpanKind, Task, TaskEvent, UserStack, Wait, Waking, flag,
 };

@@ -17,6 +17,8 @@ pub enum Part {
     MmapLock,
     /// Waits for DMA fences.
     Fences,
+    /// Of these, driver, timeline and who submitted the work. The kernel's tracefs must be readable.
+    FenceNames,
     /// Attempts to lock a file that failed, with the holder. By flock, by fcntl and by locks of open files.
     FileLocks,
     /// Where and since when the page fault is in which a thread sleeps.
@@ -56,7 +58,7 @@ pub(crate) const ALWAYS: &[Program] = &[
 
 impl Part {
     /// All of them.
-    pub const ALL: [Part; 18] = [
+    pub const ALL: [Part; 19] = [
         Part::KernelStacks,
         Part::UserStacks,
         Part::Reclaim,
@@ -65,6 +67,7 @@ impl Part {
         Part::Locks,
         Part::MmapLock,
         Part::Fences,
+        Part::FenceNames,
         Part::FileLocks,
         Part::Faults,
         Part::PageLock,
@@ -89,6 +92,7 @@ impl Part {
             Part::Locks => "locks",
             Part::MmapLock => "mmap-lock",
             Part::Fences => "fences",
+            Part::FenceNames => "fence-names",
             Part::FileLocks => "file-locks",
             Part::Faults => "faults",
             Part::PageLock => "page-lock",
@@ -153,6 +157,10 @@ impl Part {
             Part::Fences => &[
                 ("on_dma_fence_wait_start", "dma_fence_wait_start"),
                 ("on_dma_fence_wait_end", "dma_fence_wait_end"),
+            ],
+            Part::FenceNames => &[
+                ("on_dma_fence_init", "dma_fence_init"),
+                ("name_fence", "dma_fence_wait_start"),
             ],
             Part::FileLocks => &[
                 ("on_posix_lock_inode", "posix_lock_inode"),

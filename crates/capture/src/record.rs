@@ -43,6 +43,8 @@ pub enum Record {
     Block(Block),
     /// A signal was sent.
     Signal(Signal),
+    /// A thread begins to wait for a fence.
+    FenceNames(Box<FenceNames>),
     /// A file was locked by another.
     FileLock(FileLock),
     /// A system call begins.
@@ -333,6 +335,27 @@ pub struct Signal {
     pub to_process: bool,
 }
 
+/// Whose fence a thread begins to wait for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FenceNames {
+    /// The thread that waits.
+    pub tid: u32,
+    /// When.
+    pub time: u64,
+    /// The low half of the fence's context.
+    pub context: u32,
+    /// The low half of its sequence number.
+    pub seqno: u32,
+    /// The thread that made the fence, and so submitted its work; `None`: before the capture.
+    pub submitter: Option<u32>,
+    /// That thread's process.
+    pub submitter_process: Option<u32>,
+    /// The driver's name, cut at 31 bytes.
+    pub driver: String,
+    /// The timeline's name, cut at 31 bytes.
+    pub timeline: String,
+}
+
 /// An attempt to lock a file, or a range of it, that failed because another had locked it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileLock {
@@ -464,6 +487,7 @@ impl Record {
             9 => (72, "the begin of a call"),
             10 => (32, "the end of a call"),
             12 => (56, "a lock of a file"),
+            13 => (96, "a fence"),
             _ => return Err(wrong("there is no such kind")),
         };
         if bytes.len() < least {
@@ -577,6 +601,16 @@ impl Record {
                 result: all.u64(16).cast_signed(),
                 call: u32::try_from(all.i32(24)).ok(),
             }),
+            13 => Record::FenceNames(Box::new(FenceNames {
+                tid: all.u32(4),
+                time: all.u64(8),
+                context: all.u32(16),
+                seqno: all.u32(20),
+                submitter: Some(all.u32(24)).filter(|&tid| tid != 0),
+                submitter_process: Some(all.u32(28)).filter(|&tid| tid != 0),
+                driver: all.text(32, 32),
+                timeline: all.text(64, 32),
+            })),
             12 => Record::FileLock(FileLock {
                 tid: all.u32(4),
                 cpu: u32::from(all.u16(2)),
@@ -630,7 +664,7 @@ impl Record {
         let at = match bytes.first()? {
             1 | 2 | 7 => 24,
             3..=6 => 16,
-            8..=10 | 12 => 8,
+            8..=10 | 12 | 13 => 8,
             _ => return None,
         };
         Some(Bytes(bytes).u64(at))
@@ -683,6 +717,7 @@ impl Record {
             Record::Enter(enter) => enter.time,
             Record::Leave(leave) => leave.time,
             Record::FileLock(lock) => lock.time,
+            Record::FenceNames(fence) => fence.time,
         }
     }
 }
@@ -767,7 +802,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_record_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..9000), kind in 0..14_u8) {
+        fn any_bytes_are_a_record_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..9000), kind in 0..15_u8) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
                 *first = kind;
