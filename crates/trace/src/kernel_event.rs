@@ -106,6 +106,7 @@ pub const KERNEL_EVENTS: &[KernelEvent] = events! {
     "contention_end": ; "lock_addr" "ret" => contention_end;
     "posix_lock_inode": "i_ino" "s_dev" "type" "ret"; "owner" "flags" "fl_start" "fl_end" => |fields, tasks| file_lock("fcntl", fields, tasks);
     "flock_lock_inode": "i_ino" "s_dev" "type" "ret"; "owner" "flags" "fl_start" "fl_end" => |fields, tasks| file_lock("flock", fields, tasks);
+    "dma_fence_init": "context" "seqno"; "driver" "timeline" => fence_init;
     "dma_fence_wait_start": ; "driver" "timeline" "context" "seqno" => fence_begin;
     "signal_generate": "sig" "pid"; "comm" "group" "result" => signal;
     "dma_fence_wait_end": ; "driver" "timeline" "context" "seqno" => fence_end;
@@ -445,6 +446,15 @@ fn signal(fields: &dyn Fields, tasks: &mut Tasks) -> Made {
         target_comm,
         to_process: fields.flag("group"),
         result: fields.i64("result"),
+    }))
+}
+
+fn fence_init(fields: &dyn Fields, tasks: &mut Tasks) -> Made {
+    Ok(Some(Kind::FenceInit {
+        driver: tasks.text(fields, "driver"),
+        timeline: tasks.text(fields, "timeline"),
+        context: fields.u64("context").ok_or("context")?,
+        seqno: fields.u64("seqno").ok_or("seqno")?,
     }))
 }
 

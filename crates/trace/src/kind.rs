@@ -368,6 +368,16 @@ kinds! {
         /// 0 or -errno.
         result: Option<i64> = Result;
     }
+    FenceInit "fence-init" "A thread submits work to a device, for which a fence stands (`dma_fence_init`)." {
+        /// Whose.
+        driver: Option<Text> = Driver;
+        /// On which timeline.
+        timeline: Option<Text> = Timeline;
+        /// Its context.
+        context: u64 = Context;
+        /// Its sequence number.
+        seqno: u64 = Seqno;
+    }
     FenceWaitBegin "fence-wait-begin" "A thread begins to wait for a fence (`dma_fence_wait_start`)." {
         /// Whose.
         driver: Option<Text> = Driver;

@@ -43,7 +43,7 @@ pub struct Span {
     pub address: Option<u64>,
     /// Whether a lock is taken, or memory used, for writing.
     pub write: Option<bool>,
-    /// The thread that held the lock when the wait began.
+    /// The thread that held the lock when the wait began; of a fence the one that submitted its work.
     pub holder: Option<u32>,
     /// The file that is locked.
     pub inode: Option<u64>,

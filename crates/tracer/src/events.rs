@@ -70,11 +70,12 @@ const MORE: &[EventName] = names! {
 };
 
 /// The events of [`EventSet::All`] that are captured of all threads. A device ends a request in an interrupt of whichever thread runs
-/// then, a kernel thread issues what others asked for, and a signal comes from anyone. Any process may have locked a file. The exec of a program gives its name.
+/// then, a kernel thread issues what others asked for, and a signal comes from anyone. Any process may have locked a file, or submitted the work of a fence. The exec of a program gives its name.
 const OF_MACHINE: &[EventName] = names! {
     "block": "block_rq_insert" "block_rq_issue" "block_rq_complete" "block_rq_merge"
         "block_bio_backmerge" "block_bio_frontmerge";
     "signal": "signal_generate";
+    "dma_fence": "dma_fence_init";
     "filelock": "posix_lock_inode" "flock_lock_inode";
     "sched": "sched_process_exec";
 };

@@ -36,6 +36,8 @@ pub(super) struct Spans {
     threads: HashMap<Doer, Vec<Open>>,
     requests: HashMap<(Text, u64), Open>,
     files: FileLocks,
+    /// Who submitted the work of a fence, by context and sequence number.
+    submitters: HashMap<(u64, u64), u32>,
     /// What became a part of a request that is not done.
     merged: VecDeque<Open>,
     halves: u64,
@@ -105,11 +107,25 @@ impl Spans {
             out.extend(found.map(|span| row(event.clone(), Box::new(span), now)));
             return true;
         }
+        if let Kind::FenceInit { context, seqno, .. } = event.kind {
+            if self.submitters.len() >= MOST {
+                self.submitters.clear();
+            }
+            let tid = event.tid.filter(|&tid| tid != 0);
+            self.submitters
+                .extend(tid.map(|tid| ((context, seqno), tid)));
+            return true;
+        }
         let Some(side) = side(event) else {
             return false;
         };
         match side {
-            Side::Begins(key, span) => self.begins(event, key, span),
+            Side::Begins(key, mut span) => {
+                if let Key::Fence(Some(context), Some(seqno)) = key {
+                    span.holder = self.submitters.get(&(context, seqno)).copied();
+                }
+                self.begins(event, key, span);
+            }
             Side::Ends(key, end) => match self.ended(doer(event), &key) {
                 Some(open) => {
                     let tid = open.tid;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Read};
 use std::rc::Rc;
 
-use stopgap_capture::{LockOwner, Record, SpanKind, TaskEvent, Waking, flag};
+use stopgap_capture::{FenceNames, LockOwner, Record, SpanKind, TaskEvent, Waking, flag};
 use stopgap_events::machine::Missing;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::wait::{self, Call, Context, State, Waker, Within};
@@ -169,6 +169,8 @@ struct Thread {
     writes_back: Option<Option<u32>>,
     /// The page fault in which it slept last.
     fault: Option<Fault>,
+    /// The fence that it began to wait for last.
+    fence: Option<Box<FenceNames>>,
 }
 
 /// A page fault in which a thread has slept.
@@ -533,6 +535,11 @@ impl<R: Read> Waits<R> {
                     block.tid,
                     Kind::Span(Box::new(span)),
                 )
+            }
+            Record::FenceNames(fence) => {
+                let thread = self.threads.entry(fence.tid).or_default();
+                thread.fence = Some(fence);
+                return;
             }
             Record::FileLock(lock) => {
                 let (time, cpu, tid) = (lock.time, Some(lock.cpu), lock.tid);
@@ -912,11 +919,24 @@ impl<R: Read> Waits<R> {
                 write: Some(span.b != 0),
                 ..new(Activity::MmapLock)
             },
-            SpanKind::Fence => Span {
-                context: Some(span.a),
-                seqno: Some(span.b),
-                ..new(Activity::Fence)
-            },
+            SpanKind::Fence => {
+                let low = |number: u64| number & 0xffff_ffff;
+                let names = self.threads.get(&span.tid);
+                let names = names.and_then(|thread| thread.fence.as_ref());
+                let names = names.filter(|of| {
+                    let of = [of.context, of.seqno].map(u64::from);
+                    of == [low(span.a), low(span.b)]
+                });
+                let text = |text: &String| Text::from(text.as_str());
+                Span {
+                    context: Some(span.a),
+                    seqno: Some(span.b),
+                    driver: names.map(|names| text(&names.driver)),
+                    timeline: names.map(|names| text(&names.timeline)),
+                    holder: names.and_then(|names| names.submitter),
+                    ..new(Activity::Fence)
+                }
+            }
             SpanKind::ThrottledReclaim => Span {
                 reason: word(THROTTLES, span.a),
                 ..new(Activity::Throttled)

@@ -12,6 +12,7 @@ pub(super) fn label(event: &Event) -> Label {
             let ends = format!("{} ends", syscall(*number, name.as_ref()));
             (ends, "syscall")
         }
+        Kind::FenceInit { .. } => (word.to_owned(), "fence"),
         Kind::LockRelease { .. } | Kind::FileLock { .. } => (word.to_owned(), "lock"),
         Kind::Memory { .. }
         | Kind::UnmappedArea { .. }

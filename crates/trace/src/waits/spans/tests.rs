@@ -789,3 +789,43 @@ fn two_requests_become_one() {
     let own = (7, 10, Some(20), 30, 800, false);
     assert_eq!(told, [own, (8, 11, Some(20), 30, 808, false)]);
 }
+
+/// Who made a fence submitted the work that another thread waits for.
+#[test]
+fn a_wait_for_a_fence_has_who_submitted_its_work() {
+    let (driver, timeline) = (Some("vgem".into()), Some("unbound".into()));
+    let init = |seqno| Kind::FenceInit {
+        driver: driver.clone(),
+        timeline: timeline.clone(),
+        context: 7,
+        seqno,
+    };
+    let begin = Kind::FenceWaitBegin {
+        driver: driver.clone(),
+        timeline: timeline.clone(),
+        context: Some(7),
+        seqno: Some(2),
+    };
+    let end = Kind::FenceWaitEnd {
+        driver: driver.clone(),
+        timeline: timeline.clone(),
+        context: Some(7),
+        seqno: Some(2),
+    };
+    let rows = [
+        row(1, 0, Some(3), init(1)),
+        row(2, 0, Some(4), init(2)),
+        row(10, 1, Some(9), begin),
+        row(510, 1, Some(9), end),
+    ];
+    let (mut waits, mut out) = (Waits::default(), VecDeque::new());
+    rows.into_iter().for_each(|row| waits.event(row, &mut out));
+    let [event] = out.make_contiguous() else {
+        panic!("{out:?}");
+    };
+    let Kind::Span(span) = &event.kind else {
+        panic!("{event:?}");
+    };
+    assert_eq!((event.tid, span.holder), (Some(9), Some(4)));
+    assert_eq!((span.begin, &span.timeline), (Nanos(10), &timeline));
+}
