@@ -888,15 +888,24 @@ impl Graph {
         let vague = match last.what {
             For::Lock { address, .. } => address == 0,
             For::Io => matches!(span.what, Activity::Lock | Activity::MmapLock),
-            For::Fence { .. } | For::Memory { .. } | For::Continue | For::Rcu => false,
+            For::Fence { driver } => driver == 0,
+            For::Memory { .. } | For::Continue | For::Rcu => false,
             _ => true,
         };
         if !within || !vague || !last.slept || last.sleep == 0 {
             return;
         }
-        let Some(what) = Sleeps::told_by(span, &mut self.paths) else {
+        let is_fence = span.what == Activity::Fence;
+        let submitter = span.holder.filter(|_| is_fence);
+        let submitter = submitter.map(|of| self.submitter(tid, of));
+        let by = submitter.as_ref().map(|(_, who)| &**who);
+        let Some(what) = Sleeps::told_by(span, by, &mut self.paths) else {
             return;
         };
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        let Some(last) = &mut thread.last else { return };
         let Doing::Waits { call, place, .. } = self.paths.hop_at(last.hop).doing else {
             return;
         };
@@ -905,11 +914,28 @@ impl Graph {
         last.idleness = Some(Idleness::Stalled);
         if let Some(pieces) = thread.past.last_mut() {
             for piece in &mut pieces[last.from..last.from + last.sleep] {
-                if let Some(behind) = self.paths.behind(piece.path) {
+                if let Some(mut behind) = self.paths.behind(piece.path) {
+                    let ended = self.paths.first(behind).doing;
+                    if is_fence && matches!(ended, Doing::Device | Doing::Interrupt) {
+                        let of = submitter.as_ref().map_or(NOBODY, |(actor, _)| *actor);
+                        behind = self.paths.leaf(of, Doing::Device);
+                    }
                     piece.path = self.paths.chain(last.hop, behind);
                 }
             }
         }
+    }
+
+    /// Returns who submitted the work of a fence for which `tid` waited, and the name for a sentence.
+    fn submitter(&mut self, tid: u32, of: u32) -> (ActorId, String) {
+        let actor = self.actor(of, None);
+        let who = match of == tid {
+            true => "itself".to_owned(),
+            false => self
+                .comm(actor)
+                .map_or_else(|| format!("thread {of}"), |comm| comm.to_string()),
+        };
+        (actor, who)
     }
 
     /// Books the CPU time of a thread that freed memory, or moved it together, before it got some. What it waited for in

@@ -515,7 +515,10 @@ impl Graph {
                     .to_owned(),
             ),
             Doing::Interrupt => ("interrupt", "a device or a timer".to_owned()),
-            Doing::Device => ("device", "the device".to_owned()),
+            Doing::Device => match hop.actor {
+                NOBODY => ("device", "the device".to_owned()),
+                _ => ("device", format!("the device, with work of {who}")),
+            },
             Doing::Stopped => match hop.actor {
                 NOBODY => ("stopped", "by whom the trace does not tell".to_owned()),
                 _ => ("stopped", format!("stopped by {who}")),
@@ -655,10 +658,11 @@ pub(super) fn culprit(hops: &[Hop]) -> Option<ActorId> {
         | Doing::Stopped
         | Doing::Held
         | Doing::Cycle { .. }
+        | Doing::Device
         | Doing::Quota => Some(last.actor),
         Doing::Queued { behind } => Some(behind).filter(|&behind| behind != IDLE),
         Doing::Timer => hops.iter().rev().nth(1).map(|sleeper| sleeper.actor),
-        Doing::Network | Doing::DelayedAck | Doing::Device => Some(NOBODY),
+        Doing::Network | Doing::DelayedAck => Some(NOBODY),
         Doing::Waits { .. }
         | Doing::Timeout
         | Doing::Interrupt

@@ -60,7 +60,7 @@ pub(super) enum For {
     Signal,
     /// To be continued: it is stopped.
     Continue,
-    /// A fence of this driver.
+    /// A fence: of which driver, on which timeline, submitted by whom.
     Fence { driver: Name },
     /// Memory, by this way to get some.
     Memory { how: Name },
@@ -97,7 +97,7 @@ pub(super) enum Doing {
     DelayedAck,
     /// An interrupt ended the sleep: a device, or a timer.
     Interrupt,
-    /// A device signalled a fence.
+    /// A device signalled a fence, for the work of the hop's thread.
     Device,
     /// The hop's thread sent the signal that stopped it.
     Stopped,

@@ -366,7 +366,7 @@ impl Sleeps {
     }
 
     /// Returns what the spans tell that end after the sleep does.
-    pub(super) fn told_by(span: &Span, paths: &mut Paths) -> Option<For> {
+    pub(super) fn told_by(span: &Span, submitter: Option<&str>, paths: &mut Paths) -> Option<For> {
         let name = |text: &Option<Text>, or: &str, paths: &mut Paths| {
             paths.name(text.as_ref().unwrap_or(&or.into()))
         };
@@ -380,9 +380,23 @@ impl Sleeps {
                 kind: paths.name(&"mmap_lock".into()),
                 address,
             },
-            Activity::Fence => For::Fence {
-                driver: name(&span.driver, "", paths),
-            },
+            Activity::Fence => {
+                let mut whose = span
+                    .driver
+                    .as_deref()
+                    .unwrap_or("an unknown driver")
+                    .to_owned();
+                if let Some(timeline) = &span.timeline {
+                    whose += &format!(" (timeline {timeline})");
+                }
+                if let Some(submitter) = submitter {
+                    whose += &format!(", submitted by {submitter}");
+                }
+                let known = span.driver.is_some() || submitter.is_some();
+                For::Fence {
+                    driver: if known { paths.name(&whose.into()) } else { 0 },
+                }
+            }
             Activity::PageLock | Activity::Writeback => For::Io,
             Activity::DirectReclaim
             | Activity::MemcgReclaim

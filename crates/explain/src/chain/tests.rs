@@ -1,5 +1,6 @@
 //! The graph against a machine that knows the truth.
 
+mod fences;
 mod file_locks;
 mod machine;
 mod windows;

@@ -1,0 +1,72 @@
+//! A fence that is signalled late: whose it is, and who submitted its work.
+
+use super::*;
+
+/// Thread 1 waits for a fence from 10 to 510 ms.
+fn fence_rows(waker: Waker, submitter: Option<u32>) -> Vec<Event> {
+    let poll = ("poll", [0, 1, 5_000]);
+    let wait = with(wait_row(1, [10, 510, 510], poll, waker), |wait| {
+        wait.state = Some(State::Blocked);
+    });
+    let span = Span {
+        driver: Some("vgem".into()),
+        timeline: Some("unbound".into()),
+        context: Some(7),
+        seqno: Some(1),
+        holder: submitter,
+        ..Span::new(Activity::Fence, Nanos(10 * MS - 1_000))
+    };
+    let told = Event {
+        time: Nanos(510 * MS + 1_000),
+        kind: Kind::Span(Box::new(span)),
+        ..wait.clone()
+    };
+    let next = wait_row(1, [511, 512, 512], ("nanosleep", [0; 3]), woken_by(0, None));
+    let of_other = ("clock_nanosleep", [0; 3]);
+    let submitted = wait_row(2, [1, 2, 2], of_other, woken_by(0, None));
+    let sleeps = wait_row(2, [3, 509, 509], of_other, woken_by(0, None));
+    vec![submitted, sleeps, wait, told, next]
+}
+
+fn said(rows: &[Event]) -> (String, u64) {
+    let record = graph_of(rows).finish(&HashSet::new());
+    let found = chains(&record, "t1", "fence");
+    assert!(!found.is_empty(), "{:?}", record.waiting);
+    found[0].clone()
+}
+
+#[test]
+fn a_late_fence_names_driver_timeline_and_submitter() {
+    // A device's interrupt signals it.
+    let rows = fence_rows(woken_by(0, None), Some(2));
+    let (text, ns) = said(&rows);
+    assert_eq!(
+        text,
+        "waited for a fence of vgem (timeline unbound), submitted by t2 > the device, with work of t2"
+    );
+    assert_eq!(ns, 500 * MS);
+    let record = graph_of(&rows).finish(&HashSet::new());
+    let blamed = &record.blame[0];
+    assert_eq!((blamed.task.as_deref(), blamed.ns), (Some("t2"), 500 * MS));
+    // The thread that submitted it signals it, after a sleep.
+    let (text, ns) = said(&fence_rows(woken_by(2, Some("ioctl")), Some(2)));
+    assert_eq!(
+        text,
+        "waited for a fence of vgem (timeline unbound), submitted by t2 > t2 slept in clock_nanosleep > on purpose"
+    );
+    assert_eq!(ns, 499 * MS);
+    // It waits for work of its own: nobody else is to blame.
+    let own = fence_rows(woken_by(0, None), Some(1));
+    let (text, _) = said(&own);
+    assert!(
+        text.ends_with("submitted by itself > the device, with work of t1"),
+        "{text}"
+    );
+    assert!(graph_of(&own).finish(&HashSet::new()).blame.is_empty());
+    // Submitted before the recording.
+    let (text, _) = said(&fence_rows(woken_by(0, None), None));
+    assert_eq!(
+        text,
+        "waited for a fence of vgem (timeline unbound) > the device"
+    );
+}
