@@ -167,8 +167,9 @@ impl Waits {
         }
     }
 
-    /// Whether an event passes through as it is, and nothing is learnt from it but the time: waits as the recorder made them.
-    pub(crate) fn passes(&mut self, event: &Event) -> bool {
+    /// Whether an event passes through as it is, and nothing is learnt from it but the time: waits as the recorder made them. Such an event
+    /// need not be given to [`Waits::event`].
+    pub fn passes(&mut self, event: &Event) -> bool {
         if !matches!(event.kind, Kind::Wait(_)) {
             return false;
         }

@@ -225,11 +225,8 @@ impl Trace {
     /// Where reading fails; the system's reason.
     pub fn next_event(&mut self) -> Result<Option<Event>> {
         loop {
-            if let Some(mut event) = self.ready.pop_front() {
-                if event.pid.is_none() && matches!(event.kind, Kind::Wait(_)) {
-                    event.pid = event.tid.and_then(|tid| self.pids.get(&tid).copied());
-                }
-                return Ok(Some(event));
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(self.of_its_process(event)));
             }
             let Some(waits) = &mut self.waits else {
                 return Ok(None);
@@ -254,9 +251,24 @@ impl Trace {
                 balance.event(&event);
             }
             self.last = self.last.max(event.time);
+            if waits.passes(&event) {
+                if let Err(error) = self.advance(index) {
+                    self.ready.push_back(event);
+                    return Err(error);
+                }
+                return Ok(Some(self.of_its_process(event)));
+            }
             waits.event(event, &mut self.ready);
             self.advance(index)?;
         }
+    }
+
+    /// Gives a wait its thread's process, where that is known by the thread alone.
+    fn of_its_process(&self, mut event: Event) -> Event {
+        if event.pid.is_none() && matches!(event.kind, Kind::Wait(_)) {
+            event.pid = event.tid.and_then(|tid| self.pids.get(&tid).copied());
+        }
+        event
     }
 
     fn advance(&mut self, index: usize) -> Result<()> {
