@@ -245,9 +245,12 @@ impl Capture {
                 }
             }
             if refused.is_empty() {
-                let attached = part.programs().iter().map(|(_, event)| *event);
-                events.extend(attached);
-                events.dedup();
+                for (_, event) in part.programs() {
+                    // Two programs may be at one event.
+                    if !events.contains(event) {
+                        events.push(event);
+                    }
+                }
             } else {
                 lacks.push((part, refused.join("; ")));
             }
