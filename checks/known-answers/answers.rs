@@ -307,7 +307,7 @@ fn plan(modules: &[Module], parameters: &str) -> Plan {
             "record",
             format!("{STOPGAP} record -o {TRACE} -- {KNOWN} pressure"),
         ),
-        ("explain", format!("{STOPGAP} explain {TRACE}")),
+        ("explain", format!("{STOPGAP} explain --verbose {TRACE}")),
         ("explain json", format!("{STOPGAP} explain {TRACE} --json")),
     ];
     let cells = cells.map(|(name, command)| Cell {

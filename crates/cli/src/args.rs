@@ -164,7 +164,10 @@ pub(crate) struct Explain {
     /// Print JSON (schema stopgap.explain/2) instead of the screen.
     #[arg(long)]
     pub(crate) json: bool,
-    /// How many of the slowest operations to tell, up to 10k.
+    /// Say all: who switched why, each task's time, slow operations, memory.
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) verbose: bool,
+    /// How many of the slowest operations --verbose and --json tell, up to 10k.
     #[arg(long, value_name = "N", value_parser = count, default_value = "10")]
     pub(crate) top: u64,
     /// What ends a frame, for switches a frame and where its time went: a mark's name, a system call's

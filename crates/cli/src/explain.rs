@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use stopgap_explain::{Explainer, Options};
 use stopgap_kernel::signals;
-use stopgap_report::explain::screen;
+use stopgap_report::explain::{Show, screen};
 use stopgap_stats::document::Document;
 use stopgap_stats::explain::{Explain, SCHEMA, WindowKind};
 use stopgap_trace::Input;
@@ -106,7 +106,11 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
     if args.json {
         output::print(&explain.to_json())?;
     } else {
-        output::print(&screen(&explain.findings, session::style()))?;
+        let show = match args.verbose {
+            true => Show::All,
+            false => Show::Story,
+        };
+        output::print(&screen(&explain.findings, session::style(), show))?;
     }
     let Some(damaged) = damaged else {
         return Ok(ExitCode::from(DONE));

@@ -1,10 +1,12 @@
-//! An explained trace, for people: the verdict, switches and their causes, slow operations, memory, advice, and
-//! what is not known.
+//! An explained trace, for people: the verdict, why threads waited, advice, and what is not known; and tables of
+//! switches and their causes, of tasks, slow operations and memory.
 
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::explain::{
     AddressSpace, Findings, Memory, Part, SlowMemory, Spread, Switches, Waker,
 };
+
+use stopgap_stats::verdict::Word;
 
 use crate::profile;
 use crate::story;
@@ -18,9 +20,18 @@ const ROWS: usize = 12;
 /// Adds a part of the screen; nothing where there is nothing to say.
 type Say = fn(&Findings, &mut Screen);
 
-/// Returns the text of all findings.
+/// How much a screen says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Show {
+    /// The verdict and what it stands on.
+    Story,
+    /// Every table, too.
+    All,
+}
+
+/// Returns the text of the findings.
 #[must_use]
-pub fn screen(findings: &Findings, style: Style) -> String {
+pub fn screen(findings: &Findings, style: Style, show: Show) -> String {
     let mut screen = Screen::new(style);
     screen.say(&findings.verdict.text);
     screen.say(scene(findings));
@@ -48,15 +59,40 @@ pub fn screen(findings: &Findings, style: Style) -> String {
             }
         }),
     ];
+    let mut left_out = Vec::new();
+    let mut has_why = false;
     for (head, say) in parts {
         let mut part = Screen::new(style);
         say(findings, &mut part);
         let part = part.finish();
-        if !part.is_empty() {
+        if part.is_empty() {
+            continue;
+        }
+        has_why |= head == "WHY";
+        if show == Show::All || is_of_story(head, findings, has_why) {
             screen.add(&format!("\n{head}\n{part}"));
+        } else {
+            left_out.push(head);
         }
     }
+    if !left_out.is_empty() {
+        screen.add("\n");
+        screen.say(format!("--verbose adds {}", left_out.join(", ")));
+    }
     screen.finish()
+}
+
+/// Whether a part is among what the verdict stands on, or was asked for.
+fn is_of_story(head: &str, findings: &Findings, has_why: bool) -> bool {
+    let word = findings.verdict.word;
+    match head {
+        // Without scheduling events there are no chains to tell.
+        _ if findings.chains.is_none() => true,
+        "SWITCHES" => word == Word::Excess || findings.switches.frames.is_some(),
+        "SLOW" => word == Word::Stalls && !has_why,
+        "TASKS" | "MEMORY" => false,
+        _ => true,
+    }
 }
 
 /// Returns `xwininfo -root -tree: 45,120 events in 1.20 s, none lost`.
@@ -377,7 +413,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_no_zero() {
-        let screen = screen(&nothing(), STYLE);
+        let screen = screen(&nothing(), STYLE, Show::Story);
         assert_eq!(
             screen,
             "unsupported: nothing was recorded\n\
@@ -400,7 +436,7 @@ mod tests {
         });
         findings.switches.causes = causes.collect();
         findings.switches.total = Some(100);
-        let screen = screen(&findings, STYLE);
+        let screen = screen(&findings, STYLE, Show::All);
         assert!(
             screen.contains("100 switch-outs, - of them involuntary; - round trips"),
             "{screen}"

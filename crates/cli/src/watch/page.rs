@@ -11,7 +11,7 @@ use stopgap_explain::{Explainer, Findings, Options, around};
 use stopgap_kernel::Linux;
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::local_time::LocalTime;
-use stopgap_report::explain::screen;
+use stopgap_report::explain::{Show, screen};
 use stopgap_report::text::{plain, wrap};
 use stopgap_stats::explain::Waiting;
 use stopgap_stats::verdict::Word;
@@ -290,7 +290,7 @@ fn text(
     // Of waits alone the findings have nothing: the cause above is what is known.
     if findings.verdict.word != Word::Unsupported {
         text.push('\n');
-        text.push_str(&screen(findings, style));
+        text.push_str(&screen(findings, style, Show::All));
     }
     text
 }
