@@ -191,7 +191,7 @@ fn switches_are_those_of_rusage() {
 
     let file = user.file();
     let explained = user
-        .command(&["explain", file.to_str().unwrap()])
+        .command(&["explain", "--verbose", file.to_str().unwrap()])
         .output()
         .unwrap();
     let said = text(&explained.stdout);
