@@ -208,7 +208,8 @@ impl Explainer {
             call.is_some_and(|call| ends_with_its_sleep(wait, call)),
         );
         if wait.within == Some(Within::User) && !asleep {
-            let (ran, computes) = (thread.ran, is_computing(thread));
+            // Of a thread that was not seen to get its CPU, since the trace began, or it.
+            let (ran, computes) = (thread.ran.max(thread.begin), is_computing(thread));
             if !computes {
                 self.end_operation(tid, None, false);
                 let begin = ran.min(left);

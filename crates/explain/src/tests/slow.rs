@@ -499,3 +499,28 @@ fn a_call_that_sleeps_once_ends_with_its_sleep() {
     assert_eq!(findings.calls.len(), 1);
     assert_eq!((findings.calls[0].count, findings.calls[0].stalls), (1, 1));
 }
+
+/// A thread that computed before the trace began, a long time after the machine did, computes since the trace began.
+#[test]
+fn what_was_before_the_trace_is_no_computing() {
+    let boot = 50_000_000 * MS;
+    let preempted = |left: u64, ran: u64| {
+        let wait = Wait {
+            left: Nanos(boot + left),
+            ran: Some(Nanos(boot + ran)),
+            state: Some(State::Runnable),
+            preempted: Some(true),
+            within: Some(Within::User),
+            instruction_pointer: Some(4_096),
+            stack_pointer: Some(8_192),
+            ..Wait::default()
+        };
+        (boot + ran, Kind::Wait(Box::new(wait)))
+    };
+    let findings = explained([preempted(10 * MS, 30 * MS), preempted(35 * MS, 36 * MS)]);
+    let slow = &findings.slow[0];
+    assert_eq!(&*slow.call, "computing");
+    assert!(slow.length_ns <= 36 * MS, "{slow:?}");
+    assert_eq!(slow.excess_ns / MS, 21);
+    assert_eq!(findings.calls[0].stalls, 1, "{:?}", findings.calls);
+}
