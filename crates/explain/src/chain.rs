@@ -633,7 +633,9 @@ impl Graph {
             what,
             For::Time | For::Events | For::Data | For::Word { .. } | For::Signal
         );
+        // Whose peer holds the rest of a message back has been told, and is about to answer.
         if by_itself
+            && ended != Ended::DelayedAck
             && !matches!(asked, Asked::Yes | Asked::Unseen)
             && !room
             && !polls

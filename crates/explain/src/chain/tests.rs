@@ -1108,3 +1108,54 @@ fn speed_and_memory_with_many_threads() {
         record.waiting.len()
     );
 }
+
+/// The first question of 1 finds 2 awake, so that 2 is seen to wake first. 2 waits 41 ms for the rest of each question (Nagle's
+/// algorithm), 1 sleeps on purpose before it asks again: 1 asks.
+#[test]
+fn who_waits_for_the_rest_of_a_question_is_not_idle() {
+    let read = ("read", [4, 0, 0]);
+    let softirq = || Waker {
+        context: Some(Context::Softirq),
+        ..woken_by(99, None)
+    };
+    let mut rows = Vec::new();
+    for round in 0..20 {
+        let at = 100 + 50 * round;
+        if round > 0 {
+            rows.push(wait_row(
+                2,
+                [at - 6, at, at],
+                read,
+                woken_by(1, Some("write")),
+            ));
+        }
+        rows.push(wait_row(2, [at + 1, at + 42, at + 42], read, softirq()));
+        rows.push(wait_row(
+            1,
+            [at + 1, at + 43, at + 43],
+            read,
+            woken_by(2, Some("write")),
+        ));
+        let sleep = ("clock_nanosleep", [1, 0, 0]);
+        rows.push(wait_row(
+            1,
+            [at + 44, at + 47, at + 47],
+            sleep,
+            woken_by(0, None),
+        ));
+    }
+    rows.sort_by_key(|row| row.time);
+    let mut graph = Graph::new();
+    are_born(&mut graph, &rows);
+    rows.iter().for_each(|row| graph.event(row));
+    let chains = graph.finish(&HashSet::new());
+    let of = |idleness, task: &str| {
+        let own = chains
+            .waiting
+            .iter()
+            .filter(|w| w.task == task && w.idleness == idleness);
+        own.map(|w| w.total_ns / MS).sum::<u64>()
+    };
+    let lost = of(Idleness::Stalled, "t1");
+    assert!(lost >= 16 * 42, "{lost}: {:#?}", chains.waiting);
+}
