@@ -161,10 +161,11 @@ fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
         let first = own().max_by_key(|waiting| self::lost(waiting))?;
         let enough = lost >= MANY_NS && lost as f64 >= MANY_SHARE * worked as f64;
         let waits: u64 = own().map(|waiting| waiting.waits).sum();
-        let why = first
-            .links
-            .first()
-            .map_or_else(String::new, |link| format!(": {}", link.text));
+        // Work for an answer is in what it waited, and not in what it lost.
+        let work =
+            |link: &Link| is_asked(first) && link.links.is_empty() && link.cause == "running";
+        let why = first.links.iter().find(|link| !work(link));
+        let why = why.map_or_else(String::new, |link| format!(": {}", link.text));
         enough.then(|| {
             let text = format!(
                 "{} lost {} in {waits} waits, the longest {}; most of it {}{why}",
@@ -192,11 +193,20 @@ pub(crate) fn lost(waiting: &Waiting) -> u64 {
         };
         links.iter().map(of).sum()
     }
-    let asked = matches!(
+    waiting.total_ns
+        - if is_asked(waiting) {
+            works(&waiting.links)
+        } else {
+            0
+        }
+}
+
+/// Whether somebody else works for what such a wait is for.
+fn is_asked(waiting: &Waiting) -> bool {
+    matches!(
         &*waiting.cause,
         "data" | "events" | "word" | "signal" | "child" | "something"
-    );
-    waiting.total_ns - if asked { works(&waiting.links) } else { 0 }
+    )
 }
 
 /// Returns what the longest wait that may be a stall was.
