@@ -13,7 +13,7 @@ use stopgap_stats::explain::Part;
 /// 3. The innermost of shrinker, compaction and reclaim: memory is *why*, and whether the CPU, a lock or a disk
 ///    was needed for it is *how*.
 /// 4. [`Why::Fence`], [`Why::MmapLock`], [`Why::Lock`], [`Why::Io`], [`Why::Rcu`].
-/// 5. Of a sleep what it was for, by its call and by who ended it: a lock, a disk, a child, an answer, a signal that goes on;
+/// 5. What a sleep was for, by its call and by the thread or device that ended it: a lock, a disk, a child, an answer, a signal that goes on;
 ///    or nothing that was due ([`Why::Idle`], [`Why::MayBeIdle`]).
 /// 6. [`Why::OnCpu`] where it runs, else [`Why::Unknown`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
