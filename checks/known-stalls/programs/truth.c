@@ -43,6 +43,11 @@ uint64_t now(void)
 	return time.tv_sec * 1000000000ull + time.tv_nsec;
 }
 
+uint64_t without(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
 static uint64_t cpu_time(void)
 {
 	struct timespec time;
@@ -264,7 +269,7 @@ void actor_enter(struct actor *actor, const char *comm)
 }
 
 /* The second number of schedstat: nanoseconds on a run queue. */
-static uint64_t run_delay(const struct actor *actor)
+uint64_t run_delay(const struct actor *actor)
 {
 	char text[96];
 	ssize_t length = pread(actor->schedstat, text, sizeof(text) - 1, 0);
@@ -309,15 +314,10 @@ uint64_t window_end(struct actor *actor)
 		return sum;                                       \
 	}
 
-static uint64_t beyond(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
 SUM(lost, w->end - w->begin)
 SUM(ran, w->ran)
 SUM(queued, w->queued)
-SUM(slept, beyond(w->end - w->begin, w->ran + w->queued))
+SUM(slept, without(w->end - w->begin, w->ran + w->queued))
 
 uint64_t overlap_beyond(const struct actor *victim, const struct actor *culprit, uint64_t usual)
 {
@@ -335,7 +335,7 @@ uint64_t overlap_beyond(const struct actor *victim, const struct actor *culprit,
 
 			both += (c->end < v->end ? c->end : v->end) - (c->begin > v->begin ? c->begin : v->begin);
 		}
-		sum += both < beyond(v->end - v->begin, usual) ? both : beyond(v->end - v->begin, usual);
+		sum += both < without(v->end - v->begin, usual) ? both : without(v->end - v->begin, usual);
 	}
 	return sum;
 }
@@ -588,6 +588,24 @@ struct group group_new(const char *controller)
 	return group;
 }
 
+struct group group_plain(void)
+{
+	static const char *const tops[] = { "/sys/fs/cgroup", "/sys/fs/cgroup/unified" };
+	struct group group = { .unified = true };
+	struct statfs filesystem;
+
+	for (int i = 0; i < 2; i++) {
+		if (statfs(tops[i], &filesystem) < 0 || filesystem.f_type != CGROUP2_SUPER_MAGIC)
+			continue;
+		snprintf(group.path, sizeof(group.path), "%s/known-stalls.%d", tops[i], getpid());
+		put_back_later(GROUP, group.path);
+		if (mkdir(group.path, 0755) < 0)
+			skip("cannot make a control group %s: %s", group.path, strerror(errno));
+		return group;
+	}
+	skip("no control groups of version 2 are mounted");
+}
+
 void group_write(const struct group *group, const char *file, const char *format, ...)
 {
 	char path[256], text[64];
@@ -671,7 +689,7 @@ static void print_actor(const struct actor *actor, bool windows, bool without_ru
 		for (uint32_t i = 0; i < actor->count && printed < 300; i++) {
 			const struct window *w = &actor->window[i];
 
-			if (beyond(w->end - w->begin, without_running ? w->ran : 0) >= MS)
+			if (without(w->end - w->begin, without_running ? w->ran : 0) >= MS)
 				printf("%s[%llu,%llu,%llu]", printed++ ? "," : "", (unsigned long long)w->begin,
 				       (unsigned long long)w->end, (unsigned long long)w->ran);
 		}
@@ -701,11 +719,11 @@ int truth_end(struct truth *truth)
 		queue += queued(truth->victims[i]);
 	}
 	if (truth->without_running) {
-		total = beyond(total, running);
+		total = without(total, running);
 		running = 0;
 	}
-	total = beyond(total, truth->wanted_ns);
-	running = beyond(running, truth->wanted_ns);
+	total = without(total, truth->wanted_ns);
+	running = without(running, truth->wanted_ns);
 	if (truth->cause_ns > total)
 		truth->cause_ns = total;
 	/* The cause may be what the thread ran or queued for; no time counts twice. */

@@ -58,6 +58,8 @@ struct truth {
 };
 
 uint64_t now(void);
+/* `a` less `b`, or 0. */
+uint64_t without(uint64_t a, uint64_t b);
 
 /* Reads the arguments (`--off`), sets a time limit of 60 s. Returns whether the fault is to be planted. */
 bool truth_begin(int argc, char **argv);
@@ -78,6 +80,8 @@ void *shared(size_t bytes);
 struct actor *actor_new(void);
 /* The calling thread becomes this actor: gets the name, at most 15 characters. */
 void actor_enter(struct actor *actor, const char *comm);
+/* Time that the actor has spent on run queues so far. */
+uint64_t run_delay(const struct actor *actor);
 void window_begin(struct actor *actor);
 /* Ends the open window. Returns its length. */
 uint64_t window_end(struct actor *actor);
@@ -130,6 +134,8 @@ struct group {
 	bool unified;
 };
 struct group group_new(const char *controller);
+/* One of version 2 without a controller, wherever version 2 is mounted: frozen processes can be killed there. */
+struct group group_plain(void);
 void group_write(const struct group *group, const char *file, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The number behind `key` in a file of the group; with an empty key the file's own. */
 uint64_t group_read(const struct group *group, const char *file, const char *key);
