@@ -91,11 +91,7 @@ fn histograms_add_up_to_the_records_of_the_same_waits() {
         ns - lengths.iter().sum::<u64>(),
     );
     // A timer of some microseconds, or one that fires while the hypervisor has the CPU, ends before its thread is off it: no sleep then.
-    assert!(
-        lengths.len() > PROGRAMS * SLEEPS.len(),
-        "{}",
-        lengths.len()
-    );
+    assert!(lengths.len() > PROGRAMS * SLEEPS.len(), "{}", lengths.len());
     assert!(own.0 <= 1, "{own:?}");
     assert!(own.0 == 1 || own.1 == 0, "{own:?}");
     assert_eq!(buckets.iter().sum::<u64>(), waits);
