@@ -93,8 +93,8 @@ pub struct Graph {
     totals: Totals,
     windows: Vec<Windowed>,
     pairs: Pairs,
-    /// The senders of the last signals that stop, by thread and by process.
-    stops: HashMap<u32, ActorId, Quick>,
+    /// The senders of the last signals that stop, and when, by thread and by process.
+    stops: HashMap<u32, (ActorId, u64), Quick>,
     /// The recorder's child before it became the program.
     recorder: Option<ActorId>,
     /// The threads that got a lock last from one that gave it up, by process and address.
@@ -127,6 +127,8 @@ struct Thread {
     asks: Option<(u32, u64)>,
     /// Short sleeps since it asked at that time.
     naps: (u64, u32),
+    /// When it was last let go on after a stop.
+    continued: u64,
     kernel: bool,
     /// When it got a CPU.
     ran: u64,
@@ -224,9 +226,9 @@ impl Graph {
                     _ => NOBODY,
                 };
                 if self.stops.len() < MOST_THREADS {
-                    self.stops.insert(*target_tid, by);
+                    self.stops.insert(*target_tid, (by, time));
                     if let Some(pid) = target_pid {
-                        self.stops.insert(*pid, by);
+                        self.stops.insert(*pid, (by, time));
                     }
                 }
             }
@@ -526,18 +528,25 @@ impl Graph {
         let (threads, disks) = (&self.threads, &self.disks);
         let done = |own: bool| disks.ended_at(woken, DISK_SLACK, own.then_some(tid));
         let is_kernel = |by| threads.get(&by).is_some_and(|thread| thread.kernel);
-        let pid = threads.get(&tid).and_then(|thread| thread.pid).unwrap_or(0);
+        let pid = self.pid_of(tid).unwrap_or(0);
         let mut what = self.sleeps.what(wait, &mut self.paths);
         let mut ended = self.sleeps.ended(wait, what, done, is_kernel);
+        let several = wait.call.as_ref().is_some_and(sleeps::of_several);
         // A thread that ends wakes who joins it; a process that ends wakes all of its threads, which waited for something else.
         if let (Ended::By(by), Some(waker)) = (ended, &wait.waker) {
             let call = waker.call.as_ref().and_then(|call| call.name.as_deref());
-            let same_process = threads.get(&by).and_then(|waker| waker.pid) == Some(pid);
+            let ending = threads.get(&by);
+            let same_process = ending.and_then(|waker| waker.pid) == Some(pid);
+            let is_child = ending.and_then(|waker| waker.parent) == Some(tid);
             match (call, what) {
                 (Some("exit_group"), what) if same_process && what != For::Child => {
                     ended = Ended::ProcessOver;
                 }
                 (Some("exit"), For::Word { .. }) => what = For::Child,
+                // The end of its child shows by a pidfd, or by the end of what the child writes.
+                (Some("exit" | "exit_group"), For::Events | For::Data) if !several && is_child => {
+                    what = For::Child;
+                }
                 _ => {}
             }
         }
@@ -549,7 +558,6 @@ impl Graph {
             let kind = self.paths.name(&"file lock".into());
             what = For::Lock { kind, address: 0 };
         }
-        let several = wait.call.as_ref().is_some_and(sleeps::of_several);
         // Room to write wakes who waits to read, too: only now the other reads what it was sent before that wait.
         let room = wait.waker.as_ref().and_then(|waker| waker.call.as_ref());
         let room = room.is_some_and(sleeps::receives);
@@ -568,9 +576,8 @@ impl Graph {
         match ended {
             _ if held.is_some() => behind.push(held.unwrap_or(NOT_KEPT), woken - left),
             _ if what == For::Continue => {
-                let by = [tid, pid].iter().find_map(|of| self.stops.get(of));
-                let by = by.copied().unwrap_or(NOBODY);
-                behind.push(self.paths.leaf(by, Doing::Stopped), woken - left);
+                let (by, doing) = self.stopped_by(tid, pid, wait, ended);
+                behind.push(self.paths.leaf(by, doing), woken - left);
             }
             Ended::By(by) => {
                 follow(
@@ -589,6 +596,10 @@ impl Graph {
                     let device = share.device;
                     behind.push(self.paths.leaf(share.by, Doing::Disk { device }), share.ns);
                 }
+            }
+            Ended::Timeout if asked == Asked::Yes => {
+                let of = self.unanswered(tid).unwrap_or(NOBODY);
+                behind.push(self.paths.leaf(of, Doing::Unanswered), woken - left);
             }
             Ended::Timeout => {
                 let holder = match what {
@@ -673,6 +684,28 @@ impl Graph {
         (what, hop, idleness)
     }
 
+    /// Returns who stopped a thread, or let it go on where no signal did that: a debugger, or who freezes its cgroup.
+    fn stopped_by(&mut self, tid: u32, pid: u32, wait: &Wait, ended: Ended) -> (ActorId, Doing) {
+        let since = self.threads.get(&tid).map_or(0, |thread| thread.continued);
+        let newer = |of: &u32| self.stops.get(of).filter(|(_, at)| *at >= since);
+        let signal = [tid, pid].iter().find_map(newer).map(|(by, _)| *by);
+        if let (Some(woken), Some(thread)) = (wait.woken, self.threads.get_mut(&tid)) {
+            thread.continued = woken.0;
+        }
+        let traced = wait.state == Some(State::Traced);
+        let comm = wait
+            .waker
+            .as_ref()
+            .and_then(|waker| waker.task.comm.as_ref());
+        match (signal, ended) {
+            (Some(by), _) if !traced => (by, Doing::Stopped),
+            // Nobody else lets it go on.
+            (_, Ended::By(by)) if traced => (self.actor(by, comm), Doing::Stopped),
+            (None, Ended::By(by)) => (self.actor(by, comm), Doing::Continued),
+            (by, _) => (by.unwrap_or(NOBODY), Doing::Stopped),
+        }
+    }
+
     /// Where the wait of `actor` for a lock shows that it and `other` waited for each other, says so of the wait of `other`, too, which a
     /// timeout had ended before.
     fn closes_circle(&mut self, other: u32, actor: ActorId) {
@@ -736,6 +769,20 @@ impl Graph {
         busy
     }
 
+    /// Returns the thread that `tid` asked just before it slept, where that one answers at times and has not yet.
+    fn unanswered(&self, tid: u32) -> Option<ActorId> {
+        let thread = self.threads.get(&tid)?;
+        let (of, at) = thread.asks?;
+        let since = thread.woken_by.map_or(thread.began, |(_, woken)| woken);
+        let due = at >= since && self.pairs.waits_since(tid, of, at);
+        let asked = self.threads.get(&of)?;
+        (due && self.pairs.has_answered(tid, of)).then_some(asked.actor)
+    }
+
+    fn pid_of(&self, tid: u32) -> Option<u32> {
+        self.threads.get(&tid).and_then(|thread| thread.pid)
+    }
+
     /// Whether `tid` had asked for what ended its sleep at `woken`.
     fn asked(
         &mut self,
@@ -769,12 +816,19 @@ impl Graph {
         let Ended::By(by) = ended else {
             let asks = self.threads.get(&tid).and_then(|thread| thread.asks);
             let due = asks.is_some_and(|(of, at)| self.pairs.waits_since(tid, of, at));
-            return if due && ended == Ended::Nobody {
+            let unanswered = ended == Ended::Timeout && !several && self.unanswered(tid).is_some();
+            return if (due && ended == Ended::Nobody) || unanswered {
                 Asked::Yes
             } else {
                 Asked::No
             };
         };
+        let works_for = |worker: &Thread| {
+            worker.comm.starts_with(sleeps::RING_WORKER) && worker.pid == self.pid_of(tid)
+        };
+        if self.threads.get(&by).is_some_and(works_for) {
+            return Asked::Yes;
+        }
         let (waker, sleeper) = (one(&self.threads, by), one(&self.threads, tid));
         let asked = self.pairs.wakes(waker, sleeper, left, woken);
         if asked == Asked::Yes {
@@ -1048,6 +1102,7 @@ impl Thread {
             idled: 0,
             asks: None,
             naps: (0, 0),
+            continued: 0,
             kernel: false,
             ran: begin,
             cpu: None,

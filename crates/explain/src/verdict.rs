@@ -78,7 +78,11 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
     let mut stalls: Vec<(u64, String)> = long.into_iter().chain(short).chain(many).collect();
     stalls.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
     if !stalls.is_empty() {
-        let stalls: Vec<String> = stalls.into_iter().map(|(_, text)| text).collect();
+        // More time in waits that may be stalls is told, too.
+        let most = stalls.iter().map(|(time, _)| *time).max().unwrap_or(0);
+        let unclear = may_be_idle(findings).filter(|(time, _)| *time > most);
+        let stalls = stalls.into_iter().chain(unclear);
+        let stalls: Vec<String> = stalls.map(|(_, text)| text).collect();
         return Verdict::new(Word::Stalls, format!("stalls: {}", stalls.join("; and ")));
     }
     if let Some(text) = excess(findings) {
@@ -89,7 +93,7 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
             "a part of what it would take was not recorded; see what is unknown",
         );
     }
-    if let Some(unclear) = may_be_idle(findings) {
+    if let Some((_, unclear)) = may_be_idle(findings) {
         return Verdict::new(Word::Waiting, unclear);
     }
     let unknown: u64 = findings.tasks.iter().map(|task| task.unknown_ns).sum();
@@ -209,8 +213,8 @@ fn is_asked(waiting: &Waiting) -> bool {
     )
 }
 
-/// Returns what the longest wait that may be a stall was.
-fn may_be_idle(findings: &Findings) -> Option<String> {
+/// Returns the most time in waits that may be stalls, and says what they were.
+fn may_be_idle(findings: &Findings) -> Option<(u64, String)> {
     let waiting = &findings.chains.as_ref()?.waiting;
     let unclear = || {
         let unclear = |w: &&Waiting| w.idleness == Idleness::MayBeIdle && w.longest_ns >= STALL_NS;
@@ -226,13 +230,14 @@ fn may_be_idle(findings: &Findings) -> Option<String> {
         0 => String::new(),
         others => format!("; and {others} more such waits"),
     };
-    Some(format!(
+    let text = format!(
         "waiting, may be idle: {} {} for {} (the longest {}), and the trace does not tell whether it had work{behind}{more}",
         first.task,
         first.text,
         Nanos(first.total_ns),
         Nanos(first.longest_ns),
-    ))
+    );
+    Some((first.total_ns, text))
 }
 
 fn count(stalls: u64, lost: u64) -> String {

@@ -507,6 +507,10 @@ impl Graph {
                 NOBODY => ("timeout", "until its timeout".to_owned()),
                 _ => ("timeout", format!("until its timeout; {who} got it last")),
             },
+            Doing::Unanswered => (
+                "timeout",
+                format!("{who} had been asked and did not answer until a timeout"),
+            ),
             Doing::Held => ("held", format!("{who} held it")),
             Doing::Network => ("network", "the network".to_owned()),
             Doing::DelayedAck => (
@@ -523,6 +527,7 @@ impl Graph {
                 NOBODY => ("stopped", "by whom the trace does not tell".to_owned()),
                 _ => ("stopped", format!("stopped by {who}")),
             },
+            Doing::Continued => ("stopped", format!("until {who} let it go on")),
             Doing::Cycle { sure: true } => (
                 "cycle",
                 format!("deadlock: {who} waited for it, until a timeout"),
@@ -622,12 +627,18 @@ impl Graph {
         }
     }
 
-    /// Whether a wait in the run queue keeps up a thread that is more urgent than the one that has the CPU.
+    /// Whether a wait in the run queue behind a more urgent thread keeps up one that is more urgent than both.
     fn inverts(&self, hop: Hop, before: &[Hop]) -> bool {
         let priority = |actor: ActorId| self.paths.actor_at(actor).priority;
         let Doing::Queued { behind } = hop.doing else {
             return false;
         };
+        let waits_its_turn = priority(behind)
+            .zip(priority(hop.actor))
+            .is_none_or(|(behind, own)| behind >= own);
+        if waits_its_turn {
+            return false;
+        }
         before.iter().any(|waiting| {
             let lock = matches!(
                 waiting.doing,
@@ -656,6 +667,8 @@ pub(super) fn culprit(hops: &[Hop]) -> Option<ActorId> {
         Doing::Runs { .. }
         | Doing::Disk { .. }
         | Doing::Stopped
+        | Doing::Continued
+        | Doing::Unanswered
         | Doing::Held
         | Doing::Cycle { .. }
         | Doing::Device

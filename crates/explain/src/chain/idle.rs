@@ -4,12 +4,14 @@
 //!
 //! 1. A lock, a disk, memory, a fence, a grace period of RCU, a stop, the program behind a file system (FUSE, NFS): a loss.
 //! 2. A time that the thread named itself (`nanosleep`): idle, unless it asked a thread, which is busy with that, and this is
-//!    the third sleep of 20 ms or less since. A worker of the kernel without work: idle.
-//! 3. A child or a thread that it joins: as long as that one sleeps on purpose, idle; behind the network, it may be; else a loss.
+//!    the third sleep of 20 ms or less since. A worker of the kernel or of an io_uring without work: idle.
+//! 3. A child (its end may show by a descriptor that it watches alone) or a thread that it joins: as long as that one sleeps on purpose, idle; behind the network, it may be; else a loss.
 //! 4. An answer that it had asked for is a loss: it woke, by asking, the thread that woke it, or one that woke that one.
 //!    Or it asks that thread at times, in at least a fifth of its waits for it, and that one was busy all the while: a question to a busy
 //!    thread is not seen. Or it reads from it in a blocking call: nor is a question seen that the other does not look at yet.
 //!    Or the end of its sleep shows that the other had not read yet what it was sent.
+//!    Or a timeout ended its wait for one descriptor or word, and just before it had asked a thread that has answered it before.
+//!    Who waits for its io_uring has asked the worker of that ring for what ends the wait.
 //! 5. Room for what it writes, or a connection that it asks for: a loss.
 //! 6. Bytes, events, a signal or another thread's word that nobody was asked for: idle where a thread of this machine or a
 //!    timer ended the wait, or nothing did while the recording or the process went on. It may be idle where the trace cannot tell: the other
@@ -204,6 +206,12 @@ impl Pairs {
     fn woke_before(&self, one: u32, other: u32, at: u64) -> bool {
         let pair = self.0.get(&(one.min(other), one.max(other)));
         pair.is_some_and(|pair| (1..=at).contains(&pair.woken[usize::from(other > one)]))
+    }
+
+    /// Whether one of two threads told the other at times what it had asked for.
+    pub(super) fn has_answered(&self, one: u32, other: u32) -> bool {
+        let pair = self.0.get(&(one.min(other), one.max(other)));
+        pair.is_some_and(|pair| pair.answers[0] > 0)
     }
 
     /// Whether `asker` asked `of` at `at`, and has not been told.

@@ -89,6 +89,8 @@ pub(super) enum Doing {
     Timer,
     /// A timer ended the sleep before what the thread waited for.
     Timeout,
+    /// A timer ended the sleep, and the hop's thread had been asked for what did not come.
+    Unanswered,
     /// The hop's thread held the lock; what it did meanwhile is not known.
     Held,
     /// Packets of another machine, or of a thread that the trace does not tell.
@@ -99,8 +101,10 @@ pub(super) enum Doing {
     Interrupt,
     /// A device signalled a fence, for the work of the hop's thread.
     Device,
-    /// The hop's thread sent the signal that stopped it.
+    /// The hop's thread sent the signal that stopped it, or traces it.
     Stopped,
+    /// It was stopped, not by a signal, and the hop's thread let it go on.
+    Continued,
     /// Both wait for each other; the hop's thread is the other.
     Cycle { sure: bool },
     /// Hops that are left out, because the chain is long.

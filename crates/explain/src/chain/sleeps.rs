@@ -17,6 +17,9 @@ const MOST_STACKS: usize = 1 << 16;
 /// A sleep that a timer ends is longer than asked for by no more than this, and a per cent.
 const TIMER_SLACK: u64 = 2_000_000;
 
+/// What the names of threads begin with that carry out requests of an io_uring (io_uring/io-wq.c).
+pub(super) const RING_WORKER: &str = "iou-wrk-";
+
 /// Who or what ended a sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
@@ -153,7 +156,10 @@ pub(super) fn of_several(call: &Call) -> bool {
 }
 
 /// What a sleeping thread waits for, as a kernel function on its stack says (Linux 6.1 to 6.18), whatever the call.
-const BY_FUNCTION: [(By, &str); 7] = [
+const BY_FUNCTION: [(By, &str); 9] = [
+    // io_uring/io-wq.c, io_uring/sqpoll.c: a worker of a ring, which is in no call of its own
+    (By::Work, "io_wq_worker io_sq_thread"),
+    (By::Ring, "io_wq_submit_work"),
     // fs/timerfd.c
     (
         By::Time,
@@ -202,6 +208,9 @@ enum By {
     FileLock,
     Stop,
     Io,
+    Work,
+    /// A request of a ring, of which nothing else tells what for.
+    Ring,
 }
 
 /// Returns what the innermost function that tells says.
@@ -333,6 +342,9 @@ impl Sleeps {
             Some(By::FileLock) => return lock("file lock", 0, paths),
             Some(By::Stop) => return For::Continue,
             Some(By::Io) => return For::Io,
+            Some(By::Work) => return For::Work,
+            Some(By::Ring) if wait.for_io == Some(true) => return For::Io,
+            Some(By::Ring) => return For::Something,
             None => {}
         }
         let Some(call) = &wait.call else {

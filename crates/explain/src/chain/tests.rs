@@ -347,6 +347,57 @@ fn who_stops_a_thread_is_named() {
     ));
 }
 
+/// Thread 1 is stopped by a signal of 3, then twice in another way. The old signal stopped it once.
+#[test]
+fn who_traces_or_thaws_a_thread_is_named() {
+    let stopped = |times, state, by| {
+        with(
+            wait_row(1, times, ("read", [0; 3]), woken_by(by, Some("write"))),
+            |wait| {
+                wait.state = Some(state);
+            },
+        )
+    };
+    let frozen = |row| {
+        with(row, |wait| {
+            wait.stack = Some(stopgap_events::wait::Stack {
+                frames: "get_signal_[k];do_freezer_trap_[k]".into(),
+                of_a_like_wait: false,
+            });
+        })
+    };
+    let signal = Event {
+        kind: Kind::Signal {
+            signal: 19,
+            target_tid: 1,
+            target_pid: Some(7),
+            target_comm: None,
+            to_process: None,
+            result: None,
+        },
+        ..wait_row(3, [5, 5, 9], ("kill", [0; 3]), woken_by(0, None))
+    };
+    let mut graph = graph_of(&[]);
+    let rows = [
+        signal,
+        stopped([10, 50, 50], State::Stopped, 4),
+        stopped([60, 160, 160], State::Traced, 5),
+        frozen(stopped([170, 370, 370], State::Sleeping, 6)),
+    ];
+    rows.iter().for_each(|row| graph.event(row));
+    let record = graph.finish(&HashSet::new());
+    let found = chains(&record, "t1", "continue");
+    let expected = [
+        ("was stopped > until t6 let it go on", 200 * MS),
+        ("was stopped > stopped by t5", 100 * MS),
+        ("was stopped > stopped by t3", 40 * MS),
+    ];
+    for (text, ns) in expected {
+        assert!(found.contains(&(text.to_owned(), ns)), "{text}: {found:?}");
+    }
+    assert_eq!(record.blame[0].task.as_deref(), Some("t6"));
+}
+
 #[test]
 fn hogs_and_a_slow_child() {
     let mut machine = Machine::new(1, 0);
@@ -640,6 +691,31 @@ fn each_rule_of_idleness_has_a_twin() {
             wait(call, [10, 200, 200], 2),
         ]
     };
+    // 2 answers 1, which sleeps and asks again.
+    let answered_before = |last| {
+        vec![
+            asked(),
+            wait(("read", NONE), [5, 10, 10], 2),
+            wait(("nanosleep", NONE), [11, 21, 21], 0),
+            wait_row(2, [11, 23, 24], ("read", NONE), woken_by(1, Some("write"))),
+            last,
+        ]
+    };
+    let made_by_1 = || {
+        let row = wait_row(2, [2, 3, 3], ("clone", NONE), woken_by(1, Some("clone")));
+        let row = Event {
+            pid: Some(8),
+            ..row
+        };
+        with(row, |wait| {
+            wait.within = Some(Within::New);
+            wait.state = Some(State::Runnable);
+        })
+    };
+    let ring_worker = |mut row: Event| {
+        row.comm = Some("iou-wrk-1".into());
+        row
+    };
     let softirq = |row: Event| {
         with(row, |wait| {
             if let Some(waker) = &mut wait.waker {
@@ -730,6 +806,102 @@ fn each_rule_of_idleness_has_a_twin() {
             true,
             vec![wait(("wait4", NONE), long, 2)],
             vec![(Stalled, 195)],
+        ),
+        (
+            "3 a child whose end shows by a descriptor",
+            true,
+            vec![
+                made_by_1(),
+                wait_row(1, long, ("poll", ONE), woken_by(2, Some("exit_group"))),
+            ],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "3 its twin, of several descriptors",
+            true,
+            vec![
+                made_by_1(),
+                wait_row(1, long, ("poll", SEVERAL), woken_by(2, Some("exit_group"))),
+            ],
+            vec![(MayBeIdle, 195)],
+        ),
+        (
+            "3 its twin, the end of a stranger",
+            true,
+            vec![
+                sleeper(),
+                wait_row(1, long, ("poll", ONE), woken_by(2, Some("exit_group"))),
+            ],
+            vec![(Idle, 195)],
+        ),
+        (
+            "1 at a barrier",
+            true,
+            vec![
+                sleeper(),
+                program(
+                    wait(("futex", WORD), long, 2),
+                    "main;step;pthread_barrier_wait",
+                ),
+            ],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "2 a worker of an io_uring",
+            true,
+            vec![stack(
+                wait(("io_uring_enter", NONE), long, 2),
+                "ret_from_fork_[k];io_wq_worker_[k];schedule_[k]",
+            )],
+            vec![(Idle, 195)],
+        ),
+        (
+            "1 its twin, a worker that has work",
+            true,
+            vec![stack(
+                with(wait(("io_uring_enter", NONE), long, 0), |wait| {
+                    wait.for_io = Some(true);
+                }),
+                "ret_from_fork_[k];io_wq_worker_[k];io_wq_submit_work_[k];vfs_fsync_range_[k];schedule_[k]",
+            )],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "4 what a worker of its io_uring has done",
+            true,
+            vec![
+                ring_worker(wait_row(
+                    2,
+                    [1, 3, 4],
+                    ("io_uring_enter", NONE),
+                    woken_by(1, Some("io_uring_enter")),
+                )),
+                wait_row(
+                    1,
+                    long,
+                    ("io_uring_enter", NONE),
+                    woken_by(2, Some("io_uring_enter")),
+                ),
+            ],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "4 a question that was not answered until a timeout",
+            true,
+            answered_before(wait(("poll", [0, 1, 175]), [25, 200, 200], 0)),
+            vec![(Stalled, 5), (Stalled, 175), (Idle, 10)],
+        ),
+        (
+            "4 its twin, in a loop of events",
+            true,
+            answered_before(wait(("poll", [0, 5, 175]), [25, 200, 200], 0)),
+            vec![(Stalled, 5), (Idle, 10), (Idle, 175)],
+        ),
+        (
+            "4 its twin, of one that never answered",
+            true,
+            vec![asked(), wait(("poll", [0, 1, 195]), long, 0)],
+            vec![(Idle, 195)],
         ),
         (
             "3 a child that sleeps on purpose",

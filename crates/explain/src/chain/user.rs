@@ -7,9 +7,15 @@ const MOST_NAMED: usize = 3;
 /// Characters of one.
 const LONGEST: usize = 48;
 
-/// Functions in which a thread does nothing but wait for a lock, by the lock. A condition variable, an eventfd or `epoll_wait` below them
+/// Functions in which a thread does nothing but wait for a lock, or for the last one at a barrier, by the lock. A condition variable, an eventfd or `epoll_wait` below them
 /// looks like a wait for work.
-const LOCKS: [(&str, &str); 4] = [
+const LOCKS: [(&str, &str); 5] = [
+    // glibc's nptl; libgomp/barrier.c and openmp/runtime/src/kmp_csupport.cpp, whose threads without work wait in other functions;
+    // Rust's library/std/src/sync/barrier.rs.
+    (
+        "others at the barrier",
+        "pthread_barrier_wait GOMP_barrier kmpc_barrier Barrier::wait",
+    ),
     // src/hotspot/share/runtime/safepoint.cpp
     ("safepoint of the JVM", "SafepointSynchronize::block"),
     // Python/ceval_gil.c
