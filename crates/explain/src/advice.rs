@@ -256,6 +256,10 @@ fn ends_of<'f>(links: &'f [Link], what: &'f str, waiter: &'f str, ends: &mut Vec
 
 /// Returns the word, what to do, and what speaks for it.
 fn of_end(end: &End<'_>) -> Option<(&'static str, String, String)> {
+    let unknown = end.task.is_none() && matches!(end.cause, "disk" | "run-queue");
+    if unknown {
+        return None;
+    }
     let task = end.task.unwrap_or("an unknown thread");
     Some(match (end.cause, end.what) {
         ("disk", _) => (

@@ -493,6 +493,11 @@ impl Graph {
                     device.map_or_else(|| "a disk".to_owned(), |name| format!("disk {name}"));
                 let own = before.last().is_some_and(|waits| waits.actor == hop.actor);
                 let text = match hop.actor {
+                    NOBODY if self.disks.has_requests() => {
+                        format!(
+                            "{device}, while no request was under way (a limit on its cgroup's I/O?)"
+                        )
+                    }
                     NOBODY => device,
                     _ if own => format!("{device}, its own request"),
                     _ => format!("{device}, behind requests of {who}"),
@@ -593,9 +598,10 @@ impl Graph {
             ),
             For::Events => ("events", format!("was{call_text}")),
             For::Data => ("data", format!("was{call_text}")),
-            For::Answer if call.is_none() => {
-                ("answer", "waited for a file system's program".to_owned())
-            }
+            For::Answer if call.is_none() => (
+                "answer",
+                "waited for the program behind its memory (FUSE, userfaultfd)".to_owned(),
+            ),
             For::Answer => (
                 "answer",
                 format!("was{call_text}, for a file system's program"),

@@ -167,6 +167,11 @@ impl Disks {
         });
     }
 
+    /// Whether the trace has requests of disks.
+    pub(super) fn has_requests(&self) -> bool {
+        self.devices.iter().any(|device| !device.done.is_empty())
+    }
+
     /// Returns whether a request ended within `slack` before `at`; of `tid` where that is given.
     pub(super) fn ended_at(&self, at: u64, slack: u64, tid: Option<u32>) -> bool {
         self.devices.iter().any(|device| {

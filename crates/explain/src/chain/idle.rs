@@ -2,7 +2,7 @@
 //!
 //! Rules, the first that holds; docs/explain.md has them for users:
 //!
-//! 1. A lock, a disk, memory, a fence, a grace period of RCU, a stop, the program behind a file system (FUSE, NFS): a loss.
+//! 1. A page fault, a lock, a disk, memory, a fence, a grace period of RCU, a stop, the program behind a file system (FUSE, NFS): a loss.
 //! 2. A time that the thread named itself (`nanosleep`): idle, unless it asked a thread, which is busy with that, and this is
 //!    the third sleep of 20 ms or less since. A worker of the kernel or of an io_uring without work: idle.
 //! 3. A child (its end may show by a descriptor that it watches alone) or a thread that it joins: as long as that one sleeps on purpose, idle; behind the network, it may be; else a loss.
@@ -29,7 +29,7 @@
 
 use std::collections::HashMap;
 
-use stopgap_events::wait::{State, Wait};
+use stopgap_events::wait::{State, Wait, Within};
 use stopgap_stats::explain::Idleness;
 
 use super::history::Piece;
@@ -256,6 +256,8 @@ pub(super) fn judge(asleep: &Asleep<'_>, paths: &Paths) -> Option<Idleness> {
         _ if asleep.wait.call.as_ref().is_some_and(connects) => Stalled,
         // Uninterruptible, and nobody says why: not for work.
         For::Something if asleep.wait.state == Some(State::Blocked) => Stalled,
+        // A page fault: nobody waits for work there.
+        For::Something if asleep.wait.within == Some(Within::User) => Stalled,
         // A driver's own wait, of which nothing tells: only another thread's word may be work.
         For::Something => match asleep.ended {
             Ended::By(_) => MayBeIdle,

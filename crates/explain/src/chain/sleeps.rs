@@ -137,7 +137,7 @@ pub(super) fn is_mutex([_, operation, value]: [Option<u64>; 3]) -> bool {
 pub(super) fn waits_for_room(call: &Call) -> bool {
     call.name
         .as_deref()
-        .is_some_and(|name| role(name) == Role::Sends)
+        .is_some_and(|name| role(name) == Role::Sends || matches!(name, "msgsnd" | "mq_timedsend"))
 }
 
 /// Whether bytes are taken in such a call.
@@ -173,10 +173,10 @@ const BY_FUNCTION: [(By, &str); 9] = [
          do_sys_poll do_select inet_csk_accept unix_accept \
          vsock_accept kvm_vcpu_block kvm_vcpu_halt binder_wait_for_work",
     ),
-    // Another program answers: fs/fuse/dev.c, net/sunrpc/sched.c, fs/smb/client.
+    // Another program answers: fs/userfaultfd.c, fs/fuse/dev.c, net/sunrpc/sched.c, fs/smb/client.
     (
         By::Answer,
-        "request_wait_answer fuse_wait_answer __fuse_request_send fuse_simple_request rpc_wait_bit_killable __rpc_execute \
+        "handle_userfault request_wait_answer fuse_wait_answer __fuse_request_send fuse_simple_request rpc_wait_bit_killable __rpc_execute \
          wait_for_response cifs_send_recv p9_client_rpc",
     ),
     // kernel/exit.c, kernel/fork.c

@@ -772,6 +772,26 @@ fn each_rule_of_idleness_has_a_twin() {
             vec![(Stalled, 195)],
         ),
         (
+            "1 a page fault",
+            true,
+            vec![with(wait(("", NONE), long, 2), |wait| {
+                (wait.call, wait.within) = (None, Some(Within::User));
+            })],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "5 room in a message queue",
+            true,
+            vec![wait(("msgsnd", NONE), long, 2)],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "5 its twin",
+            true,
+            vec![sleeper(), wait(("msgrcv", NONE), long, 2)],
+            vec![(Idle, 195)],
+        ),
+        (
             "2 nanosleep",
             true,
             vec![wait(("nanosleep", NONE), long, 0)],
