@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use stopgap_capture::{FileLock, LockOwner, Record};
 use stopgap_testing::{Skip, skip};
 
-use super::live::{captured, own_tid, waits_of};
+use super::live::{captured, own_tid, until_asleep, waits_of};
 
 /// A file that nobody else has, removed with this.
 struct Locked(PathBuf);
@@ -40,6 +41,20 @@ impl Drop for Locked {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+/// Waits until the thread of this process sleeps in flock(2).
+fn until_waits_for_a_lock(tid: u32) {
+    const FLOCK: &str = if cfg!(target_arch = "x86_64") {
+        "73 "
+    } else {
+        "32 "
+    };
+    let call = format!("/proc/self/task/{tid}/syscall");
+    while !std::fs::read_to_string(&call).unwrap().starts_with(FLOCK) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    until_asleep(tid);
 }
 
 fn attempts(records: &[Record], tid: u32) -> Vec<&FileLock> {
@@ -71,9 +86,10 @@ fn who_finds_a_file_locked_is_told_by_which_thread() {
                 ] {
                     assert_eq!(flock(&file, how), Err(Errno::WOULDBLOCK));
                 }
+                let tid = own_tid();
                 thread::scope(|inner| {
-                    inner.spawn(|| {
-                        thread::sleep(std::time::Duration::from_millis(20));
+                    inner.spawn(move || {
+                        until_waits_for_a_lock(tid);
                         gives_up.send(()).unwrap();
                     });
                     flock(&file, FlockOperation::LockExclusive).unwrap();

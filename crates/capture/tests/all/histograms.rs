@@ -10,7 +10,7 @@ use stopgap_capture::{
 };
 use stopgap_testing::{Skip, skip};
 
-use super::live::{ALONE, own_tid, start_with};
+use super::live::{ALONE, CLOCK_NANOSLEEP, joined, own_tid, start_with, until_gone};
 
 /// How long each thread sleeps, one after the other: of each part of the table of buckets but the last, which begins at 17 s.
 const SLEEPS: [Duration; 33] = {
@@ -37,10 +37,10 @@ fn counted(kinds: u32) -> Option<(Vec<Histogram>, Vec<Wait>, Vec<u32>)> {
     for _ in 0..2 {
         let sleeper = || {
             SLEEPS.into_iter().for_each(thread::sleep);
-            own_tid()
+            (own_tid(), ())
         };
         let threads: Vec<_> = (0..PROGRAMS).map(|_| thread::spawn(sleeper)).collect();
-        tids.extend(threads.into_iter().map(|thread| thread.join().unwrap()));
+        tids.extend(threads.into_iter().map(|thread| joined(thread).0));
         capture.turn().unwrap();
         thread::sleep(Duration::from_millis(20));
         all.extend(capture.histograms().unwrap());
@@ -64,7 +64,6 @@ fn histograms_add_up_to_the_records_of_the_same_waits() {
     let Some((all, records, tids)) = counted(1_000) else {
         return;
     };
-    const CLOCK_NANOSLEEP: u32 = 230;
     let of_call = |wait: &&Wait| tids.contains(&wait.tid) && wait.call == Some(CLOCK_NANOSLEEP);
     let slept = records
         .iter()
@@ -149,6 +148,7 @@ fn a_wait_for_a_lock_of_the_kernel_is_counted_as_one() {
         let threads = [(); 4].map(|()| scope.spawn(writer));
         threads.map(|thread| thread.join().unwrap())
     });
+    tids.into_iter().for_each(until_gone);
     capture.turn().unwrap();
     thread::sleep(Duration::from_millis(20));
     let counted: u64 = capture

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use stopgap_capture::{Capture, Follow, Level, Options, Record, TaskEvent, Wait, flag};
 use stopgap_testing::{Skip, skip};
 
-use super::live::{captured, own_tid, ping_pong, waits_of};
+use super::live::{captured, joined, own_tid, ping_pong, waits_of};
 
 /// A cgroup with a tenth of a CPU; it goes with this.
 struct Quota(PathBuf);
@@ -105,6 +105,7 @@ fn a_stop_says_how_long_and_a_signal_by_whom() {
             kill.id()
         };
         thread::sleep(Duration::from_millis(50));
+        let begin = Instant::now();
         let senders = [
             kill("-STOP"),
             {
@@ -120,9 +121,9 @@ fn a_stop_says_how_long_and_a_signal_by_whom() {
             kill("-TERM"),
         ];
         target.wait().unwrap();
-        (target.id(), senders)
+        (target.id(), senders, begin.elapsed())
     });
-    let Some(((target, senders), records)) = came else {
+    let Some(((target, senders, most), records)) = came else {
         return;
     };
     let stops: Vec<u64> = waits_of(&records, target)
@@ -130,9 +131,10 @@ fn a_stop_says_how_long_and_a_signal_by_whom() {
         .filter(|wait| wait.state & 4 != 0)
         .map(|wait| wait.woken - wait.left)
         .collect();
+    let times = Duration::from_millis(60)..most;
     assert!(
-        matches!(stops[..], [stop] if (55_000_000..1_000_000_000).contains(&stop)),
-        "{stops:?} ns"
+        matches!(stops[..], [stop] if times.contains(&Duration::from_nanos(stop))),
+        "{stops:?} ns, {times:?}"
     );
     for (number, sender) in [19, 18, 15].into_iter().zip(senders) {
         let sent = records.iter().any(|record| {
@@ -211,9 +213,9 @@ fn two_captures_at_once_see_the_same() {
             for _ in 0..50 {
                 thread::sleep(Duration::from_micros(100));
             }
-            own_tid()
+            (own_tid(), ())
         });
-        let tid = sleeps.join().unwrap();
+        let (tid, ()) = joined(sleeps);
         let mut records = Vec::new();
         let lost = second.stop(|_, bytes| records.push(Record::parse(bytes).unwrap()));
         assert_eq!(lost.unwrap(), 0);
@@ -228,7 +230,8 @@ fn two_captures_at_once_see_the_same() {
     let what = |wait: &&Wait| (wait.state, wait.call, wait.waker, wait.next);
     let of_one: Vec<_> = waits_of(&records, tid).iter().map(what).collect();
     let of_other: Vec<_> = waits_of(&other, tid).iter().map(what).collect();
-    assert!(of_one.len() >= 50);
+    // A timer that fires while the hypervisor has the CPU ends before its thread is off it: no wait then.
+    assert!(of_one.len() > 25, "{}", of_one.len());
     assert_eq!(of_one, of_other);
 }
 
@@ -318,6 +321,14 @@ fn sleeps_for_io_are_told_from_others() {
     assert!(right * 10 >= slept.len() * 9, "{right} of {}", slept.len());
 }
 
+/// Bytes that this thread had a disk read, as the kernel counts; `None` where it does not.
+fn read_by_this_thread() -> Option<u64> {
+    let counts = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+    let mut lines = counts.lines();
+    let line = lines.find_map(|line| line.strip_prefix("read_bytes: "))?;
+    line.parse().ok()
+}
+
 #[test]
 fn block_requests_are_booked_on_the_thread_that_made_them() {
     let Some(mut file) = direct_file("block") else {
@@ -334,11 +345,13 @@ fn block_requests_are_booked_on_the_thread_that_made_them() {
             for _ in 0..4 {
                 file.read_exact(&mut buffer.0).unwrap();
             }
-            own_tid()
+            (own_tid(), read_by_this_thread())
         });
-        works.join().unwrap()
+        joined(works)
     });
-    let Some((tid, records)) = came else { return };
+    let Some(((tid, counted), records)) = came else {
+        return;
+    };
     let bytes = |operation: u32| {
         let of_thread = records.iter().filter_map(|record| match record {
             Record::Block(block) if block.tid == tid && block.flags & 0xff == operation => {
@@ -354,13 +367,18 @@ fn block_requests_are_booked_on_the_thread_that_made_them() {
                 "{block:?}"
             );
         }
-        of_thread.iter().map(|block| block.bytes).sum::<u32>()
+        of_thread
+            .iter()
+            .map(|block| u64::from(block.bytes))
+            .sum::<u64>()
     };
     let (read, written) = (bytes(0), bytes(1));
     if read + written == 0 {
         return skip(&Skip::machine("a file system without a block device"));
     }
-    assert_eq!(read, 1 << 20, "bytes read");
+    // The file system may have read its own tables, too.
+    assert!(read >= 1 << 20, "{read} bytes read");
+    assert_eq!(Some(read), counted.or(Some(read)), "bytes read");
     // The journal may be written by it, too.
     assert!(
         (1 << 20..3 << 20).contains(&written),
