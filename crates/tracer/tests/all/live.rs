@@ -17,7 +17,7 @@ use stopgap_tracer::events::EventSet;
 use stopgap_tracer::spool::End;
 use stopgap_tracer::symbols::Symbols;
 
-use crate::{alone, or_skip};
+use crate::{A_HANG, alone, or_skip};
 
 /// The recording of a command.
 struct Recorded {
@@ -45,7 +45,7 @@ fn record(words: &[&str], events: EventSet) -> Option<Recorded> {
     let pid = held.pid();
     capture.start(pid).unwrap();
     let child = held.release().unwrap();
-    let deadline = Linux.now() + Nanos::secs(20);
+    let deadline = Linux.now() + A_HANG;
     let ended = loop {
         capture
             .pump(Some(child.watched()), Nanos::millis(50))

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use stopgap_events::random::Random;
+use stopgap_events::units::Nanos;
 use stopgap_testing::{Skip, skip};
 
 mod address_space;
@@ -12,6 +13,9 @@ mod perf_bytes;
 mod perf_live;
 mod same_waits;
 mod waits_live;
+
+/// A command that has not ended after so long hangs: a busy machine may take a hundred times what a quiet one takes.
+const A_HANG: Nanos = Nanos::secs(300);
 
 /// Lets one capture run at a time: instances are named by process, and one's load is another's delay.
 fn alone() -> MutexGuard<'static, ()> {

@@ -25,7 +25,7 @@ use stopgap_tracer::spool::{End, Spool};
 use stopgap_tracer::symbols::Symbols;
 use stopgap_tracer::waits;
 
-use crate::{alone, or_skip};
+use crate::{A_HANG, alone, or_skip};
 
 /// The folder in which the recorded process reads a cold file.
 const FOLDER: &str = "STOPGAP_TEST_SAME_WAITS";
@@ -263,7 +263,7 @@ fn bpf_and_tracefs_tell_the_same_waits() {
     recording.start(pid).unwrap();
     capture.start(pid).unwrap();
     let child = held.release().unwrap();
-    let deadline = Linux.now() + Nanos::secs(20);
+    let deadline = Linux.now() + A_HANG;
     loop {
         capture
             .pump(Some(child.watched()), Nanos::millis(10))

@@ -16,7 +16,7 @@ use stopgap_tracer::spool::{End, Spool};
 use stopgap_tracer::symbols::Symbols;
 use stopgap_tracer::waits::Options;
 
-use crate::{alone, or_skip};
+use crate::{A_HANG, alone, or_skip};
 use stopgap_testing::{Skip, skip};
 
 /// Records the command; `None` where this machine does not let us.
@@ -31,7 +31,7 @@ fn spool_of(folder: &Path, words: &[&str]) -> Option<(Spool, Ended, u32)> {
     let pid = held.pid();
     recording.start(pid).unwrap();
     let child = held.release().unwrap();
-    let deadline = Linux.now() + Nanos::secs(20);
+    let deadline = Linux.now() + A_HANG;
     let ended = loop {
         recording
             .pump(Some(child.watched()), Nanos::millis(50))
@@ -481,7 +481,7 @@ const MAKES_CODE: &str = r#"
 #include <time.h>
 #include <unistd.h>
 static void sleeps(void) { struct timespec t = {0, 2000000}; for (int i = 0; i < 200; i++) nanosleep(&t, 0); }
-int main(void)
+int main(int count, char **words)
 {
 	// push rbp; mov rbp, rsp; call rdi; pop rbp; ret
 	static const unsigned char code[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
@@ -493,8 +493,12 @@ int main(void)
 	fprintf(map, "%lx %zx JitCompiled:handle;request\n", (unsigned long)at + 64, sizeof code);
 	fclose(map);
 	((void (*)(void (*)(void)))(at + 64))(sleeps);
+	// Whoever reads the map needs it until the last sleep is read.
+	fclose(fopen(words[1], "w"));
+	while (access(words[2], F_OK))
+		usleep(10000);
 	unlink(name);
-	return 0;
+	return count != 3;
 }
 "#;
 
@@ -522,13 +526,22 @@ fn code_made_at_run_time_has_its_name_and_files_have_build_ids() {
     else {
         return;
     };
-    let held = Held::start(&[program.clone().into_os_string()]).unwrap();
+    let (slept, read) = (folder.path().join("slept"), folder.path().join("read"));
+    let words = [&program, &slept, &read].map(|path| path.clone().into_os_string());
+    let held = Held::start(&words).unwrap();
     let pid = held.pid();
     recording.start(pid).unwrap();
     let child = held.release().unwrap();
     let spool = Spool::open(&path).unwrap();
     let mut following = spool.follow(&Symbols::default(), Vec::new()).unwrap();
+    let mut last = None;
     while child.ended().unwrap().is_none() {
+        if slept.exists() {
+            let last = *last.get_or_insert_with(|| Linux.now());
+            if recording.drained() > last {
+                fs::write(&read, "").unwrap();
+            }
+        }
         recording
             .pump(Some(child.watched()), Nanos::millis(20))
             .unwrap();
