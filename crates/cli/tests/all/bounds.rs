@@ -354,7 +354,7 @@ fn a_long_replay_shows_how_far_it_is_and_ends_at_ctrl_c() {
     };
     run.write("maps.jsonl", (0..400_000).map(line).collect::<String>());
     let line = format!(
-        "ulimit -t 20; timeout -s INT 1 {STOPGAP} replay chunks maps.jsonl; echo ends with $?"
+        "ulimit -t 20; timeout -s INT 3 {STOPGAP} replay chunks maps.jsonl; echo ends with $?"
     );
     let output = Command::new("script")
         .args(["-qec", &line, "/dev/null"])

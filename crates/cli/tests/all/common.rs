@@ -264,6 +264,15 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
     }
 }
 
+/// Waits until a thread is in this state, by its letter in proc(5): on a busy machine it is still on its way there.
+pub(crate) fn until_state(pid: u32, state: char) {
+    let (stat, is) = (format!("/proc/{pid}/stat"), format!(") {state} "));
+    wait_for(&format!("state {state} of {pid}"), || {
+        let stat = std::fs::read_to_string(&stat).unwrap();
+        stat.contains(&is).then_some(())
+    });
+}
+
 /// Makes a named pipe, to which nobody writes.
 pub(crate) fn pipe(at: &Path) {
     let made = Command::new("mkfifo").args(["-m", "755"]).arg(at).status();

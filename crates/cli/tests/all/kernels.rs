@@ -78,6 +78,12 @@ impl Lab {
         (out, told, output.status.code())
     }
 
+    fn running(&self) -> usize {
+        let list = fs::read_to_string(self.path("started")).unwrap_or_default();
+        let runs = |pid: &&str| PathBuf::from(format!("/proc/{pid}")).exists();
+        list.lines().filter(runs).count()
+    }
+
     fn started(&self) -> usize {
         let list = fs::read_to_string(self.path("started")).unwrap_or_default();
         list.lines().count()
@@ -229,7 +235,9 @@ fn ctrl_c_reports_what_was_measured_and_leaves_no_guest() {
             .spawn()
             .unwrap();
         let began = Instant::now();
-        while lab.started() < 21 && began.elapsed() < Duration::from_secs(60) {
+        // The last one has begun, and all the others have ended.
+        while (lab.started() < 21 || lab.running() > 1) && began.elapsed() < Duration::from_secs(60)
+        {
             std::thread::sleep(Duration::from_millis(20));
         }
         std::thread::sleep(Duration::from_millis(300));

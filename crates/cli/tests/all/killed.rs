@@ -32,15 +32,26 @@ fn half_a_snapshot_goes_with_the_next_run() {
     let run = Run::alone();
     let folder = tempfile::tempdir().unwrap();
     for next in [&["restore"][..], &["doctor"]] {
-        let mut command = run.command(&["snapshot", "-o", "s.json"]);
-        command.current_dir(folder.path()).stdout(Stdio::null());
-        let child = command.spawn().unwrap();
-        let partial = format!(".s.json.{}.partial", child.id());
-        wait_for("the file on its way", || {
-            folder.path().join(&partial).exists().then_some(())
+        let begun = || {
+            let mut command = run.command(&["snapshot", "-o", "s.json"]);
+            command.current_dir(folder.path()).stdout(Stdio::null());
+            let mut child = command.spawn().unwrap();
+            let partial = format!(".s.json.{}.partial", child.id());
+            let ended = wait_for("the file on its way", || {
+                let is_there = folder.path().join(&partial).exists();
+                let ended = child.try_wait().unwrap().is_some();
+                (is_there || ended).then_some(ended)
+            });
+            (!ended).then_some((child, partial))
+        };
+        // A test that has no CPU for a while sees a snapshot that is whole: then the next one is killed.
+        let partial = wait_for("half a snapshot", || {
+            let (child, partial) = begun()?;
+            kill(child);
+            let _ = fs::remove_file(folder.path().join("s.json"));
+            (names(folder.path()) == [&*partial]).then_some(partial)
         });
-        kill(child);
-        assert_eq!(names(folder.path()), [partial]);
+        assert!(folder.path().join(partial).exists());
         // In another folder.
         let mut command = run.command(next);
         let output = command.current_dir("/").output().unwrap();
@@ -160,7 +171,9 @@ fn two_recordings_into_one_file_are_one_and_a_refusal() {
     for _ in 0..3 {
         let record = |word: &str| {
             let mut command = run.command(&["record", "-o", "t.parquet", "--", "sh", "-c"]);
-            command.arg(format!("sleep 1; : {word}"));
+            command.arg(format!(
+                "while [ ! -e over ]; do sleep 0.05; done; : {word}"
+            ));
             command.current_dir(run.directory.path());
             let child = command
                 .stdout(Stdio::piped())
@@ -168,7 +181,14 @@ fn two_recordings_into_one_file_are_one_and_a_refusal() {
                 .spawn();
             child.unwrap()
         };
-        let children = ["first", "second"].map(record);
+        let _ = fs::remove_file(run.path("over"));
+        let mut children = ["first", "second"].map(record);
+        wait_for("the end of one", || {
+            let mut both = children.iter_mut();
+            both.any(|child| child.try_wait().unwrap().is_some())
+                .then_some(())
+        });
+        run.write("over", "");
         let outputs: Vec<Output> = children
             .into_iter()
             .map(|child| child.wait_with_output().unwrap())
@@ -231,7 +251,7 @@ fn restore_without_proc_leaves_a_run_alone_and_says_so() {
 fn what_makes_the_trace_ends_with_its_recorder_and_the_spool_is_whole() {
     let run = Run::alone();
     let folder = run.directory.path();
-    let script = "echo $$ >pid; while :; do sleep 0.01; done";
+    let script = "echo $$ >pid; i=0; while :; do i=$((i+1)); echo $i >round; sleep 0.01; done";
     let mut command = run.command(&["record", "--source", "bpf", "-o", "t.parquet", "--"]);
     command.args(["sh", "-c", script]);
     if !may("waits by BPF") {
@@ -248,6 +268,12 @@ fn what_makes_the_trace_ends_with_its_recorder_and_the_spool_is_whole() {
             line.is_ok_and(|line| line.contains("--convert"))
         })
     });
+    wait_for("fifty sleeps", || {
+        let round = fs::read_to_string(folder.join("round")).ok()?;
+        let round: u64 = round.trim().parse().ok()?;
+        (round > 50).then_some(())
+    });
+    // The recorder moves waits to its spool many times in a second.
     std::thread::sleep(Duration::from_millis(500));
     kill(recorder);
     wait_for("its end", || (!runs(converter)).then_some(()));
@@ -260,6 +286,6 @@ fn what_makes_the_trace_ends_with_its_recorder_and_the_spool_is_whole() {
     assert!(waits.is_some_and(|waits| waits > 50), "{told}");
     assert!(folder.join("t.parquet").is_file());
     let mut left = names(folder);
-    left.retain(|name| !["pid", "stopgap", "t.parquet"].contains(&name.as_str()));
+    left.retain(|name| !["pid", "round", "stopgap", "t.parquet"].contains(&name.as_str()));
     assert_eq!(left, [""; 0]);
 }

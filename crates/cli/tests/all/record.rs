@@ -159,12 +159,15 @@ fn two_at_once_do_not_meet() {
 fn two_at_once(source: &str) {
     let folders = [Folder::new(), Folder::new()];
     let programs = ["/bin/true", "/bin/echo"];
+    let go = folders[0].run.path("go");
     let mut children: Vec<_> = folders
         .iter()
         .zip(programs)
         .map(|(folder, program)| {
             let script = format!(
-                "i=0; while [ $i -lt 30 ]; do {program} >/dev/null; sleep 0.02; i=$((i+1)); done"
+                "while [ ! -e {} ]; do sleep 0.02; done; \
+                 i=0; while [ $i -lt 30 ]; do {program} >/dev/null; sleep 0.02; i=$((i+1)); done",
+                go.display()
             );
             let file = folder.file();
             let file = file.to_str().unwrap();
@@ -190,6 +193,7 @@ fn two_at_once(source: &str) {
         };
         both.all(works).then_some(())
     });
+    std::fs::write(go, "").unwrap();
     for (child, folder) in children.drain(..).zip(&folders) {
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -324,7 +328,7 @@ fn a_killed_recording_is_recovered() {
         file.to_str().unwrap(),
         "--",
         "sleep",
-        "4",
+        "300",
     ];
     let mut command = folder.run.command(&words);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
@@ -418,7 +422,7 @@ fn counters_stand_beside_the_events() {
     }
     for set in ["all", "scheduling"] {
         let folder = Folder::new();
-        let output = folder.record(&["--events", set, "--", "sh", "-c", "sleep 0.4; :"]);
+        let output = folder.record(&["--events", set, "--", "sh", "-c", "sleep 1; :"]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let (_, events) = read(&folder.file());
         assert!(events.is_sorted_by_key(|event| event.time));

@@ -47,7 +47,37 @@ impl Drop for Program {
     }
 }
 
-const SLEEPS: &str = "while :; do sleep 0.01; done";
+/// Counts its sleeps in a file that has its name.
+const SLEEPS: &str = "i=0; while :; do i=$((i+1)); echo $i >\"${0##*/}.round\"; sleep 0.01; done";
+
+/// Records until each of these programs of [`SLEEPS`] has slept ten times more: on a busy machine no time is long enough.
+fn record_sleeps(run: &Run, words: &[&str], of: &[&str]) -> String {
+    let mut all = vec!["record", "-o", "t.parquet"];
+    all.extend(words);
+    let mut command = run.command(&all);
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let recorder = begun(run, command.spawn().unwrap());
+    sleep_ten_times(run, of);
+    common::signal("-INT", recorder.id());
+    Done::new(&words.join(" "), &recorder.wait_with_output().unwrap()).quiet()
+}
+
+/// Waits until the recorder of `t.parquet` records.
+fn begun(run: &Run, recorder: Child) -> Child {
+    let description = format!(".t.parquet.{}.spool/spool.json", recorder.id());
+    wait_for("its beginning", || {
+        run.path(&description).exists().then_some(())
+    });
+    recorder
+}
+
+fn sleep_ten_times(run: &Run, of: &[&str]) {
+    for name in of {
+        let round = || run_number(run, &format!("{name}.round"));
+        let first = wait_for("its sleeps", round);
+        wait_for("ten sleeps", || (round()? > first + 10).then_some(()));
+    }
+}
 
 fn trace(file: &Path) -> (Metadata, Vec<Event>) {
     let mut input = Input::new(File::open(file).unwrap()).unwrap().as_recorded();
@@ -85,12 +115,10 @@ fn children_that_exist_are_recorded() {
     let child = wait_for("the child", || run_number(&run, "pid"));
     let child = Kill(child);
     for source in sources() {
-        let line = format!("record {source} -p {} -d 250ms -o t.parquet", parent.pid());
-        let summary = run.stopgap(line).quiet();
-        has(
-            &summary,
-            &["its time was over", &format!("process {}: ", parent.pid())],
-        );
+        let pid = parent.pid().to_string();
+        let words = [&common::words(source)[..], &["-p", &pid]].concat();
+        let summary = record_sleeps(&run, &words, &["parent"]);
+        has(&summary, &[&format!("process {pid}: ")]);
         let (metadata, events) = trace(&run.path("t.parquet"));
         let ran = ran(&events);
         assert!(ran.contains(&child.0), "{source}: {ran:?} {metadata:?}");
@@ -118,14 +146,12 @@ fn several_processes_are_recorded_until_the_last_ends() {
     let stays = Program::start(&run, "stays", SLEEPS);
     for source in sources() {
         let other = Program::start(&run, "other", SLEEPS);
-        let line = format!(
-            "record {source} -p {} -p {},{} -d 500ms -o t.parquet",
-            other.pid(),
-            stays.pid(),
-            other.pid()
+        let (first, both) = (
+            other.pid().to_string(),
+            format!("{},{}", stays.pid(), other.pid()),
         );
-        let summary = run.stopgap(line).quiet();
-        has(&summary, &["its time was over"]);
+        let words = [&common::words(source)[..], &["-p", &first, "-p", &both]].concat();
+        record_sleeps(&run, &words, &["stays", "other"]);
         let ran = ran(&trace(&run.path("t.parquet")).1);
         assert!(
             ran.contains(&other.pid()) && ran.contains(&stays.pid()),
@@ -141,11 +167,8 @@ fn several_processes_are_recorded_until_the_last_ends() {
         Program::start(&run, "ends", until),
     );
     let line = format!("record -p {} -p {} -o t.parquet", one.pid(), two.pid());
-    let recorder = run.start(&line);
-    let description = format!(".t.parquet.{}.spool/spool.json", recorder.child.id());
-    wait_for("its beginning", || {
-        run.path(&description).exists().then_some(())
-    });
+    let mut recorder = run.start(&line);
+    recorder.child = begun(&run, recorder.child);
     run.write("over", "");
     let summary = recorder.end().quiet();
     has(&summary, &["what was recorded ended after"]);
@@ -164,21 +187,20 @@ fn processes_of_a_name_are_recorded_those_that_come_too() {
         }
         let mut words: Vec<&str> = vec!["record"];
         words.extend(source.split(' '));
-        words.extend(["--comm", &name, "-d", "700ms", "-o", "t.parquet"]);
+        words.extend(["--comm", &name, "-o", "t.parquet"]);
         let recorder = run
             .command(&words)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn();
-        let recorder = recorder.unwrap();
-        let description = format!(".t.parquet.{}.spool/spool.json", recorder.id());
-        wait_for("its beginning", || {
-            run.path(&description).exists().then_some(())
-        });
+        let recorder = begun(&run, recorder.unwrap());
         let late = Program::start(&run, &name, SLEEPS);
         let short: Vec<u32> = (0..5)
             .map(|_| Program::start(&run, &name, ":").ends())
             .collect();
+        // Without BPF they are looked for ten times in a second.
+        std::thread::sleep(Duration::from_secs(1));
+        common::signal("-INT", recorder.id());
         let done = Done::new(source, &recorder.wait_with_output().unwrap());
         has(&done.quiet(), &[&format!("processes named {name}")]);
         let events = trace(&run.path("t.parquet")).1;
@@ -273,13 +295,16 @@ fn a_control_group_is_recorded_with_what_comes_into_it() {
         );
         group.put("below", inside.pid());
         let line = format!(
-            "record {source} --cgroup {} -d 700ms -o t.parquet",
+            "record {source} --cgroup {} -o t.parquet",
             group.0.display()
         );
-        let started = run.start(&line);
-        std::thread::sleep(Duration::from_millis(350));
+        let mut started = run.start(&line);
+        started.child = begun(&run, started.child);
         group.put("", moved.pid());
-        let done = started.end();
+        // It is looked for ten times in a second.
+        std::thread::sleep(Duration::from_secs(1));
+        sleep_ten_times(&run, &["inside", "moved"]);
+        let done = started.interrupt();
         has(
             &done.quiet(),
             &[&format!("control group {}", group.0.display())],
@@ -305,7 +330,7 @@ fn everything_is_recorded_while_a_command_runs_or_for_a_time() {
             );
             continue;
         }
-        for what in ["-d 200ms", "-- sleep 0.2"] {
+        for what in ["-d 1s", "-- sleep 1"] {
             let summary = run
                 .stopgap(format!("record {source} -a -o t.parquet {what}"))
                 .quiet();

@@ -335,7 +335,7 @@ fn a_killed_recording_is_told_of_and_recovered_beside() {
     let _alone = Run::alone(); // other commands would put back what the killed run left
     let user = User::new();
     let file = user.file();
-    let words = ["record", "-o", file.to_str().unwrap(), "--", "sleep", "0.5"];
+    let words = ["record", "-o", file.to_str().unwrap(), "--", "sleep", "300"];
     let mut child = user.command(&words).stdout(Stdio::null()).spawn().unwrap();
     let spool = user
         .folder()
@@ -484,22 +484,15 @@ fn the_exit_status_is_the_commands() {
     let plain = user.folder().join("plain");
     std::fs::write(&plain, "no program").unwrap();
     let plain = plain.to_str().unwrap();
+    // It ends after this test.
+    let goes_on =
+        format!("exec >/dev/null 2>&1; while [ -e {plain} ]; do sleep 0.05; done; exit 3");
     for (words, wanted) in [
         (&["--", "true"][..], 0),
         (&["--", "sh", "-c", "exit 3"], 3),
         (&["--", "sh", "-c", "exit 125"], 125),
         (&["--", "sh", "-c", "kill -KILL $$"], 128 + 9),
-        (
-            &[
-                "-d",
-                "100ms",
-                "--",
-                "sh",
-                "-c",
-                "sleep 0.5 >/dev/null 2>&1; exit 3",
-            ],
-            0,
-        ),
+        (&["-d", "100ms", "--", "sh", "-c", &goes_on], 0),
         (&["--", plain], 126),
         (&["--", "no-such-program"], 127),
         (&["--label", "rack", "--", "true"], 125),

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::{Run, may, names, root, text, valid, wait_for, words};
+use crate::common::{Run, may, names, root, text, until_state, valid, wait_for, words};
 use crate::record_targets::{Group, Program, hierarchies};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
@@ -163,10 +163,20 @@ fn a_stall_stands_in_the_middle_of_its_trace() {
     std::thread::sleep(std::time::Duration::from_millis(300));
     flock(place.as_file(), FlockOperation::LockExclusive).unwrap();
     let again = std::fs::File::open(place.path()).unwrap();
-    let waiter = std::thread::spawn(move || flock(&again, FlockOperation::LockExclusive).unwrap());
+    let (tell, told) = std::sync::mpsc::channel();
+    let begun = Linux.now();
+    let waiter = std::thread::spawn(move || {
+        let own = std::fs::read_link("/proc/thread-self").unwrap();
+        tell.send(own).unwrap();
+        flock(&again, FlockOperation::LockExclusive).unwrap();
+    });
+    let waiter_is = told.recv().unwrap();
+    let tid = waiter_is.file_name().and_then(|tid| tid.to_str()).unwrap();
+    until_state(tid.parse().unwrap(), 'S');
     std::thread::sleep(std::time::Duration::from_millis(400));
     flock(place.as_file(), FlockOperation::Unlock).unwrap();
     waiter.join().unwrap();
+    let longest = (Linux.now() - begun).0;
     wait_for("the page", || (watching.pages() == 1).then_some(()));
     watching.signal("-INT");
     let (output, _run, _folder) = watching.end();
@@ -177,10 +187,7 @@ fn a_stall_stands_in_the_middle_of_its_trace() {
     assert!(by.is_string(), "{said}");
     let number = |name: &str| line[name].as_u64().unwrap();
     let (begin, end) = (number("begin_ns"), number("end_ns"));
-    assert!(
-        (350_000_000..2_000_000_000).contains(&(end - begin)),
-        "{said}"
-    );
+    assert!((400_000_000..longest).contains(&(end - begin)), "{said}");
     assert!(number("from_ns") + 200_000_000 < begin, "{said}");
     assert!(end + 900_000_000 < number("taken_ns"), "{said}");
     let trace = Path::new(line["trace"].as_str().unwrap());
@@ -225,6 +232,7 @@ fn a_stopped_process_is_a_page() {
         "--json",
     ]);
     crate::common::signal("-STOP", pid);
+    until_state(pid, 'T');
     std::thread::sleep(std::time::Duration::from_millis(400));
     crate::common::signal("-CONT", pid);
     wait_for("the page", || (watching.pages() == 1).then_some(()));
@@ -467,12 +475,15 @@ fn a_full_disk_is_said_and_the_watch_goes_on() {
     std::fs::create_dir(&small).unwrap();
     let script = format!(
         "mount -t tmpfs -o size=64k none {small} || exit 77; \
-         {stopgap} watch --psi off --slow off --buffer 1M -o {small} & watch=$!; \
-         sleep 1; \
-         kill -USR1 $watch; sleep 2; kill -0 $watch && echo goes on; kill -INT $watch; wait $watch; \
-         echo status $?; ls -A {small} | grep -v history | wc -l",
+         {stopgap} watch --psi off --slow off --buffer 1M -o {small} 2>{told} & watch=$!; \
+         told() {{ until grep -q \"$1\" {told} || ! kill -0 $watch; do sleep 0.05; done; }}; \
+         told 'Ctrl-C ends'; \
+         kill -USR1 $watch; told 'could not be written'; kill -0 $watch && echo goes on; \
+         kill -INT $watch; wait $watch; \
+         echo status $?; cat {told} >&2; ls -A {small} | grep -v history | wc -l",
         small = small.display(),
         stopgap = crate::common::STOPGAP,
+        told = run.path("told").display(),
     );
     let mut command = std::process::Command::new("unshare");
     let output = command
@@ -517,10 +528,20 @@ int main(void) {
 		poll(NULL, 0, 3);
 		polled += now() - begin;
 	}
-	printf("%lld %lld\n", slept, polled);
+	struct timespec ran;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ran);
+	printf("%lld %lld %lld\n", slept, polled, ran.tv_sec * 1000000000LL + ran.tv_nsec);
 	return 0;
 }
 "#;
+
+/// Nanoseconds that the hypervisor took from this machine's CPUs, where the kernel counts them.
+fn stolen() -> u64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    let mut words = stat.lines().next().unwrap().split_whitespace();
+    let ticks: u64 = words.nth(8).map_or(0, |word| word.parse().unwrap());
+    ticks * 10_000_000
+}
 
 /// What the kernel counted is what the program measured, and another watch goes on with the history.
 #[test]
@@ -540,8 +561,9 @@ fn a_history_adds_up_to_what_a_program_measured_itself() {
     if !built.is_ok_and(|built| built.status.success()) {
         return skip(&Skip::program("cc"));
     }
-    let mut measured = [0_u64; 2];
-    let mut waits = 0;
+    // The sleeps, the polls, and the CPU time.
+    let mut measured = [0_u64; 3];
+    let (mut waits, stolen) = (0, stolen());
     let run = Run::new();
     let folder = run.directory.path().join("kept");
     for round in 0..2 {
@@ -583,23 +605,32 @@ fn a_history_adds_up_to_what_a_program_measured_itself() {
         });
         ours.map(|kind| kind[field].as_u64().unwrap()).sum()
     };
+    // Beside other tests with thousands of processes there may be no room for a kind of ours.
+    let no_room = |field: &str| -> u64 {
+        let kinds = document["kinds"].as_array().unwrap().iter();
+        let others = kinds.filter(|kind| kind["process"].is_null());
+        others.map(|kind| kind[field].as_u64().unwrap()).sum()
+    };
     // Between two looks at its clock the program may also have lost its CPU outside of the call.
-    let outside = sum(None, "ns", &|_| true);
+    let outside = sum(None, "ns", &|_| true) + no_room("ns");
+    // What is no wait is its own time, or the hypervisor's, which is in no CPU time where the kernel knows of it.
+    let ran = measured[2] + (self::stolen() - stolen);
     for (call, measured) in [("clock_nanosleep", measured[0]), ("poll", measured[1])] {
         let counted = sum(Some(call), "ns", &|_| true);
         assert!(
             counted <= measured + measured / 100,
             "{call}: {counted} of {measured}"
         );
-        // A hypervisor may stop its CPU while it runs.
-        let stolen = 10_000_000;
         assert!(
-            counted + outside + stolen >= measured - measured / 100,
-            "{call}: {counted} and {outside} of {measured}"
+            counted + outside + ran >= measured - measured / 100,
+            "{call}: {counted}, {outside} and {ran} of {measured}"
         );
         // A sleep is none where its timer was faster than the way off the CPU.
         let slept = sum(Some(call), "waits", &|cause| cause == "idle");
-        assert!((waits - 10..=waits).contains(&slept), "{call}: {slept}");
+        assert!(
+            slept <= waits && slept + no_room("waits") >= waits - 10,
+            "{call}: {slept}"
+        );
     }
     let output = run.output(&["watch", "--history", "-1h", "-o", folder]);
     let said = text(&output.stdout);
@@ -703,13 +734,15 @@ fn a_late_frame_is_a_page() {
     let words = words("--frame pulse --frame even=62.5Hz --frame-late 150ms --json");
     let watching = Watching::start(&[&QUIET[..], &words].concat());
     let (ends, misses) = (AtomicBool::new(false), AtomicBool::new(false));
+    let waits = AtomicBool::new(false);
     let lock = Mutex::new(());
     let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
-    let longest = std::thread::scope(|scope| {
+    let (longest, kept) = std::thread::scope(|scope| {
         let even = named("even").spawn_scoped(scope, || draw(&ends, || ()));
         let pulse = || {
             draw(&ends, || {
                 if misses.load(Ordering::Relaxed) {
+                    waits.store(true, Ordering::Relaxed);
                     drop(lock.lock().unwrap());
                 }
             })
@@ -721,15 +754,22 @@ fn a_late_frame_is_a_page() {
         let keep = || {
             let kept = lock.lock().unwrap();
             misses.store(true, Ordering::Relaxed);
-            std::thread::sleep(Duration::from_millis(400));
-            drop(kept);
+            // Where it has no CPU, it comes to the lock late.
+            wait_for("the one who draws", || {
+                waits.load(Ordering::Relaxed).then_some(())
+            });
             misses.store(false, Ordering::Relaxed);
+            let begun = Linux.now();
+            std::thread::sleep(Duration::from_millis(400));
+            let kept_until = Linux.now();
+            drop(kept);
+            begun.0..kept_until.0
         };
         let keeper = named("keeper").spawn_scoped(scope, keep).unwrap();
-        keeper.join().unwrap();
+        let kept = keeper.join().unwrap();
         std::thread::sleep(Duration::from_millis(300));
         ends.store(true, Ordering::Relaxed);
-        even.unwrap().join().unwrap()
+        (even.unwrap().join().unwrap(), kept)
     });
     wait_for("the page", || (watching.pages() > 0).then_some(()));
     watching.signal("-INT");
@@ -751,7 +791,12 @@ fn a_late_frame_is_a_page() {
         let own = frames.iter().filter(|(trigger, _)| trigger["task"] == of);
         own.max_by_key(|(trigger, _)| trigger["measured_ns"].as_u64())
     };
-    let (trigger, cause) = late("pulse").expect("a late frame");
+    // On a busy machine others are late, too.
+    let of_lock = frames.iter().find(|(trigger, _)| {
+        let [begin, at] = ["begin_ns", "at_ns"].map(|name| trigger[name].as_u64().unwrap());
+        trigger["task"] == "pulse" && begin <= kept.start && kept.end <= at
+    });
+    let (trigger, cause) = of_lock.unwrap_or_else(|| panic!("a late frame: {kept:?} {said}"));
     assert_eq!(trigger["kind"], "frame", "{said}");
     let ns = |name: &str| trigger[name].as_u64().unwrap();
     assert!(ns("measured_ns") > 300_000_000, "{said}");
