@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -267,6 +268,10 @@ fn who_waits_for_long_is_woken_by_the_socket_and_does_not_poll() {
         server.recv(&mut got, SOON).unwrap();
         (server, got)
     });
+    let sleeps = || client.ring().theirs().sleep.load(Ordering::Relaxed);
+    while sleeps() & ring::sleep::SOCKET == 0 {
+        thread::yield_now();
+    }
     thread::sleep(Duration::from_millis(150));
     client.send(b"late", None).unwrap();
     client.flush().unwrap();

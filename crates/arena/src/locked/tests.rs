@@ -736,11 +736,16 @@ fn under_pressure() -> Option<Set> {
 #[test]
 fn a_trigger_that_does_not_fire_waits_for_nobody() {
     let Some(set) = under_pressure() else { return };
-    let begin = std::time::Instant::now();
-    let calls = failing(0, Errno::NOMEM, || set.poll_pressure());
-    assert_eq!(calls.made, 1);
-    assert!(calls.result.is_ok());
-    assert!(begin.elapsed() < Duration::from_millis(500));
+    // Who waits does so each time; a busy machine keeps us seldom for so long.
+    let looks = [(); 5].map(|()| {
+        let begin = std::time::Instant::now();
+        let calls = failing(0, Errno::NOMEM, || set.poll_pressure());
+        assert_eq!(calls.made, 1);
+        assert!(calls.result.is_ok());
+        begin.elapsed()
+    });
+    let shortest = looks.into_iter().min().unwrap();
+    assert!(shortest < Duration::from_millis(500), "{shortest:?}");
     assert!(set.pressure_file().is_some());
     if !is_root() {
         // Users without privilege may ask for no other windows than 2 s.

@@ -211,14 +211,15 @@ fn each_end_has_its_reason() {
 #[test]
 fn a_hang_ends_at_the_limit_and_silence_is_told_from_it() {
     let mut fake = fake(&format!("echo booting; {}exec sleep 1000", said(&failed())));
-    fake.machine.limit = Duration::from_millis(700);
+    // What it says it says in this time on a busy machine, too.
+    fake.machine.limit = Duration::from_secs(3);
     let boot = fake.boot();
     assert_eq!(boot.end, End::TimeLimit);
     let (before, after) = boot
         .why
         .split_once(", of which it had a CPU for 0.")
         .unwrap();
-    assert_eq!(before, "it had not ended after 0.7 s");
+    assert_eq!(before, "it had not ended after 3.0 s");
     assert!(after.ends_with(" s (1 lines of results)"), "{after}");
     assert_eq!(boot.console, ["booting"]);
 
@@ -339,7 +340,7 @@ fn a_stop_ends_what_runs_and_begins_nothing_more() {
 #[test]
 fn a_script_around_qemu_goes_with_all_that_it_started() {
     let mut fake = fake("echo booting; sleep 1000 & echo $! >> started; wait");
-    fake.machine.limit = Duration::from_millis(700);
+    fake.machine.limit = Duration::from_secs(3);
     assert_eq!(fake.boot().end, End::TimeLimit);
 }
 

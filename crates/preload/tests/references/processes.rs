@@ -1,6 +1,7 @@
 //! Other processes: processes that read or write this one's memory, and forked children.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::raw::{
     Count, Errno, Map, PAGE, answer, call, in_a_child, number, open, pipe, read, wait_for, write,
@@ -318,8 +319,12 @@ fn futex() -> Seen {
     for _ in 0..10 {
         let map = Map::filled(PAGES, 0);
         let ready = pipe(PAGE);
+        let waiter_is = AtomicI64::new(0);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
+                // SAFETY: it takes no argument.
+                let own = unsafe { libc::syscall(libc::SYS_gettid) };
+                waiter_is.store(own, Ordering::Relaxed);
                 write(&ready[1], &[1]);
                 let time = [10_u64, 0];
                 let operation = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize;
@@ -329,8 +334,16 @@ fn futex() -> Seen {
                 )
             });
             read(&ready[0], 1);
-            // Until it sleeps.
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            let waiter_is = waiter_is.load(Ordering::Relaxed);
+            let called = format!("/proc/self/task/{waiter_is}/syscall");
+            let futex = format!("{} {:#x} ", libc::SYS_futex, map.at);
+            // Where this cannot be read, or it never sleeps, no waiter is woken.
+            for _ in 0..2_000 {
+                if std::fs::read_to_string(&called).is_ok_and(|call| call.starts_with(&futex)) {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
             map.unmap();
             let operation = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as usize;
             let wakes = call(libc::SYS_futex, &[map.at, operation, 1]);
