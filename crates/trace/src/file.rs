@@ -10,7 +10,7 @@
 //! | module | what |
 //! |---|---|
 //! | `writer`, `batch`, `chunk` | row groups out, from events in columns, each encoded |
-//! | `reader` | row groups in, a few thousand rows at a time |
+//! | `reader` | row groups in, some 500 rows at a time; columns here or in another thread |
 //! | `footer` | the file's own description, checked |
 //! | `pages` | a column's pages, checked before anything is allocated for them |
 //! | `rows`, `hybrid` | rows of a column, decoded |
@@ -31,7 +31,7 @@ mod writer;
 
 use parquet::errors::ParquetError;
 
-pub use reader::Reader;
+pub use reader::{Ahead, Batch, Columns, Reader};
 pub use writer::Writer;
 
 /// The key of the schema's name.

@@ -64,6 +64,16 @@ impl<R: Read + Seek> Input<R> {
         }
     }
 
+    /// Hands the decoding of a Parquet file's columns over to `start`: see [`file::Reader::ahead`]. Other forms are read as before.
+    #[must_use]
+    pub fn ahead(self, start: impl FnOnce(file::Columns<R>) -> file::Ahead) -> Input<R> {
+        let rows = match self.rows {
+            Rows::File(reader) => Rows::File(Box::new(reader.ahead(start))),
+            rows @ (Rows::Lines(_) | Rows::Text(_)) => rows,
+        };
+        Input { rows, ..self }
+    }
+
     /// Returns the trace's description of itself.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {

@@ -392,18 +392,14 @@ fn in_order(moments: &[(Column, Option<Nanos>)]) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Reads something that is there where its first column is not null; else all of `columns` must be null.
+/// Returns whether something is there: where the first of its columns is not null. Else all of them must be null.
 #[inline(always)]
-fn there<T>(
-    columns: &[Column],
-    from: &impl Get,
-    read: impl FnOnce() -> Result<T, Wrong>,
-) -> Result<Option<T>, Wrong> {
+fn is_there(columns: &[Column], from: &impl Get) -> Result<bool, Wrong> {
     if from.has(columns[0]) {
-        return read().map(Some);
+        return Ok(true);
     }
     match columns.iter().find(|&&column| from.has(column)) {
-        None => Ok(None),
+        None => Ok(false),
         Some(&other) => Err(alone(columns[0], other)),
     }
 }
@@ -425,12 +421,13 @@ impl Cell for Option<Task> {
     }
     #[inline(always)]
     fn from_cells(columns: &[Column], from: &impl Get) -> Result<Option<Task>, Wrong> {
-        there(columns, from, || {
-            Ok(Task {
-                tid: Cell::from_cells(&columns[..1], from)?,
-                comm: Cell::from_cells(&columns[1..], from)?,
-            })
-        })
+        if !is_there(columns, from)? {
+            return Ok(None);
+        }
+        Ok(Some(Task {
+            tid: Cell::from_cells(&columns[..1], from)?,
+            comm: Cell::from_cells(&columns[1..], from)?,
+        }))
     }
 }
 
@@ -443,13 +440,14 @@ impl Cell for Option<Call> {
     }
     #[inline(always)]
     fn from_cells(columns: &[Column], from: &impl Get) -> Result<Option<Call>, Wrong> {
-        there(columns, from, || {
-            Ok(Call {
-                number: Cell::from_cells(&columns[..1], from)?,
-                name: Cell::from_cells(&columns[1..], from)?,
-                arguments: Cell::from_cells(&columns[2..], from)?,
-            })
-        })
+        if !is_there(columns, from)? {
+            return Ok(None);
+        }
+        Ok(Some(Call {
+            number: Cell::from_cells(&columns[..1], from)?,
+            name: Cell::from_cells(&columns[1..], from)?,
+            arguments: Cell::from_cells(&columns[2..], from)?,
+        }))
     }
 }
 
@@ -463,16 +461,17 @@ impl Cell for Option<Waker> {
     }
     #[inline(always)]
     fn from_cells(columns: &[Column], from: &impl Get) -> Result<Option<Waker>, Wrong> {
-        there(columns, from, || {
-            Ok(Waker {
-                task: Task {
-                    tid: Cell::from_cells(&columns[..1], from)?,
-                    comm: Cell::from_cells(&columns[1..], from)?,
-                },
-                context: Cell::from_cells(&columns[2..], from)?,
-                call: Cell::from_cells(&columns[3..], from)?,
-            })
-        })
+        if !is_there(columns, from)? {
+            return Ok(None);
+        }
+        Ok(Some(Waker {
+            task: Task {
+                tid: Cell::from_cells(&columns[..1], from)?,
+                comm: Cell::from_cells(&columns[1..], from)?,
+            },
+            context: Cell::from_cells(&columns[2..], from)?,
+            call: Cell::from_cells(&columns[3..], from)?,
+        }))
     }
 }
 
@@ -484,12 +483,13 @@ impl Cell for Option<Stack> {
     }
     #[inline(always)]
     fn from_cells(columns: &[Column], from: &impl Get) -> Result<Option<Stack>, Wrong> {
-        there(columns, from, || {
-            Ok(Stack {
-                frames: Cell::from_cells(&columns[..1], from)?,
-                of_a_like_wait: is_set(columns[1], from)?,
-            })
-        })
+        if !is_there(columns, from)? {
+            return Ok(None);
+        }
+        Ok(Some(Stack {
+            frames: Cell::from_cells(&columns[..1], from)?,
+            of_a_like_wait: is_set(columns[1], from)?,
+        }))
     }
 }
 

@@ -52,9 +52,14 @@ impl Hybrid {
         }
     }
 
-    /// Gives the next `count` values.
+    /// Appends what `of` makes of each of the next `count` values.
     #[inline]
-    pub(super) fn each(&mut self, count: usize, mut take: impl FnMut(u32)) -> Result<(), String> {
+    pub(super) fn append<T: Copy>(
+        &mut self,
+        count: usize,
+        out: &mut Vec<T>,
+        of: impl Fn(u64) -> T,
+    ) -> Result<(), String> {
         let mut wanted = count;
         while wanted > 0 {
             if self.left == 0 {
@@ -63,26 +68,14 @@ impl Hybrid {
             }
             let some = self.left.min(wanted as u64) as usize;
             match &mut self.run {
-                Run::Of(value) => (0..some).for_each(|_| take(*value)),
+                Run::Of(value) => out.extend(std::iter::repeat_n(of(u64::from(*value)), some)),
                 Run::Packed(bit) => {
                     let width = usize::from(self.width);
-                    let end = *bit + some * width;
+                    let (begin, end) = (*bit, *bit + some * width);
                     if end > 8 * self.bytes.len() {
                         return Err(SHORT.to_owned());
                     }
-                    let mask = (1_u64 << width) - 1;
-                    for at in (0..some).map(|number| *bit + number * width) {
-                        let rest = &self.bytes[at / 8..];
-                        let word = match rest.first_chunk() {
-                            Some(word) => u64::from_le_bytes(*word),
-                            None => {
-                                let mut word = [0; 8];
-                                word[..rest.len()].copy_from_slice(rest);
-                                u64::from_le_bytes(word)
-                            }
-                        };
-                        take((word >> (at % 8) & mask) as u32);
-                    }
+                    unpack(&self.bytes, (begin, width, some), out, &of);
                     *bit = end;
                 }
             }
@@ -95,21 +88,30 @@ impl Hybrid {
     /// Appends the next `count` values, 1 where they are not 0. For numbers of one bit.
     pub(super) fn bits(&mut self, count: usize, out: &mut Vec<u8>) -> Result<(), String> {
         let mut wanted = count;
-        while wanted >= 8 {
-            let Run::Packed(bit) = &mut self.run else {
-                break;
-            };
-            let groups = (self.left.min(wanted as u64) / 8) as usize;
-            let bytes = self.bytes.get(*bit / 8..).unwrap_or_default();
-            let Some(bytes) = bytes.get(..groups).filter(|_| *bit % 8 == 0 && groups > 0) else {
-                break;
-            };
-            out.extend(bytes.iter().flat_map(|&byte| spread(byte)));
-            *bit += 8 * groups;
-            self.left -= 8 * groups as u64;
-            wanted -= 8 * groups;
+        while wanted > 0 {
+            if self.left == 0 {
+                self.open()?;
+                continue;
+            }
+            let mut some = self.left.min(wanted as u64) as usize;
+            let groups = some / 8;
+            if let Run::Packed(bit) = &mut self.run
+                && groups > 0
+                && *bit % 8 == 0
+                && let Some(bytes) = self.bytes.get(*bit / 8..*bit / 8 + groups)
+            {
+                bytes
+                    .iter()
+                    .for_each(|&byte| out.extend_from_slice(&spread(byte)));
+                some = 8 * groups;
+                *bit += some;
+                self.left -= some as u64;
+            } else {
+                self.append(some, out, |bit| u8::from(bit != 0))?;
+            }
+            wanted -= some;
         }
-        self.each(wanted, |bit| out.push(u8::from(bit != 0)))
+        Ok(())
     }
 
     /// Reads the header of the next run.
@@ -147,6 +149,35 @@ impl Hybrid {
     }
 }
 
+/// Appends what `of` makes of `count` numbers of `width` bits, 32 at most, which lie in `bytes` from bit `begin` on.
+#[inline]
+fn unpack<T>(
+    bytes: &[u8],
+    (begin, width, count): (usize, usize, usize),
+    out: &mut Vec<T>,
+    of: impl Fn(u64) -> T,
+) {
+    let mask = (1_u64 << width) - 1;
+    // A word is read at the begin of each number, for which there is no room at the last ones.
+    let words = (bytes.len() * 8).saturating_sub(begin + 63);
+    let whole = words
+        .checked_div(width)
+        .map_or(count, |whole| whole.min(count));
+    let place = |number| begin + number * width;
+    out.extend((0..whole).map(|number| {
+        let at = place(number);
+        let word = bytes.get(at / 8..at / 8 + 8).and_then(<[u8]>::first_chunk);
+        of(word.map_or(0, |word| u64::from_le_bytes(*word)) >> (at % 8) & mask)
+    }));
+    out.extend((whole..count).map(|number| {
+        let at = place(number);
+        let (mut word, rest) = ([0; 8], bytes.get(at / 8..).unwrap_or_default());
+        let some = rest.len().min(8);
+        word[..some].copy_from_slice(&rest[..some]);
+        of(u64::from_le_bytes(word) >> (at % 8) & mask)
+    }));
+}
+
 /// Gives each bit of a byte one of its own, the lowest first.
 fn spread(byte: u8) -> [u8; 8] {
     const EACH: u64 = 0x0101_0101_0101_0101;
@@ -159,10 +190,10 @@ fn spread(byte: u8) -> [u8; 8] {
 mod tests {
     use super::*;
 
-    fn all(bytes: &'static [u8], width: u8, count: usize) -> Result<Vec<u32>, String> {
+    fn all(bytes: &'static [u8], width: u8, count: usize) -> Result<Vec<u64>, String> {
         let mut values = Vec::new();
         let mut hybrid = Hybrid::new(Bytes::from_static(bytes), width);
-        hybrid.each(count, |value| values.push(value))?;
+        hybrid.append(count, &mut values, |value| value)?;
         Ok(values)
     }
 
@@ -198,7 +229,7 @@ mod tests {
             hybrid.bits(second, &mut one).unwrap();
             let mut hybrid = Hybrid::new(bytes(), 1);
             hybrid
-                .each(first + second, |bit| other.push(bit as u8))
+                .append(first + second, &mut other, |bit| bit as u8)
                 .unwrap();
             assert_eq!(one, other, "{first}");
         }
@@ -210,7 +241,7 @@ mod tests {
         assert_eq!(hybrid.run(3), Ok(Some(1)));
         assert_eq!(hybrid.run(3), Ok(None), "two of the run are left");
         let mut values = Vec::new();
-        hybrid.each(4, |value| values.push(value)).unwrap();
+        hybrid.append(4, &mut values, |value| value).unwrap();
         assert_eq!(values, [1, 1, 0, 0]);
         assert_eq!(hybrid.run(2), Ok(None), "these are packed");
     }

@@ -20,6 +20,26 @@ const LARGEST_FOOTPRINT: usize = 1 << 30;
 ///
 /// An error ends it. About 2 million memory events a second are usual.
 pub struct Reader<R> {
+    metadata: Metadata,
+    batches: Batches<R>,
+    /// The number of the row that comes next.
+    row: u64,
+    decoded: Decoded,
+    kept: Texts,
+    ended: bool,
+}
+
+/// Where rows are decoded.
+enum Batches<R> {
+    Here(Box<Columns<R>>),
+    Ahead(Ahead),
+}
+
+/// Takes rows that are read and returns the next ones, as [`Columns::next`] does.
+pub type Ahead = Box<dyn FnMut(Batch) -> Option<Result<Batch, Error>>>;
+
+/// Decodes the rows of a file column by column, some 500 at a time. It can be sent to another thread than its [`Reader`].
+pub struct Columns<R> {
     source: R,
     footer: Footer,
     next_group: usize,
@@ -28,18 +48,22 @@ pub struct Reader<R> {
     group_rows_left: u64,
     /// The number of the row that comes next.
     row: u64,
-    decoded: Decoded,
-    kept: Texts,
     ended: bool,
+}
+
+/// Some rows, decoded by column.
+#[derive(Default)]
+pub struct Batch {
+    /// By column; empty where the file has no such column, or these rows have no value there.
+    cells: Vec<Cells>,
+    rows: usize,
 }
 
 /// Some rows. Not generic over where the file is, so that making events of them is compiled once, here.
 struct Decoded {
-    /// By column; empty where the file has no such column, or these rows have no value there.
-    cells: Vec<Cells>,
+    batch: Batch,
     texts: Vec<OfColumn>,
-    /// How many rows these are, and which of them comes next.
-    rows: usize,
+    /// The row that comes next.
     next: usize,
 }
 
@@ -48,13 +72,24 @@ impl Decoded {
     fn event(&self) -> Result<Event, Wrong> {
         Event::from_cells(self)
     }
+
+    /// Makes the texts of the rows.
+    fn read_texts(&mut self, kept: &mut Texts) -> Result<(), (Column, String)> {
+        let columns = Column::ALL.iter().zip(&self.batch.cells);
+        for ((&column, cells), texts) in columns.zip(&mut self.texts) {
+            if column.column_type() == ColumnType::Text {
+                texts.read(cells, kept).map_err(|why| (column, why))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Get for Decoded {
     // Where the column is known, little is left of this.
     #[inline(always)]
     fn get(&self, column: Column) -> Option<Value<'_>> {
-        let cells = self.cells.get(column as usize)?;
+        let cells = self.batch.cells.get(column as usize)?;
         if *cells.valid.get(self.next)? == 0 {
             return None;
         }
@@ -69,9 +104,16 @@ impl Get for Decoded {
 
     #[inline(always)]
     fn has(&self, column: Column) -> bool {
-        let cells = self.cells.get(column as usize);
+        let cells = self.batch.cells.get(column as usize);
         cells.is_some_and(|cells| cells.valid.get(self.next).is_some_and(|&valid| valid != 0))
     }
+}
+
+/// The error of a column, somewhere in `rows` rows from `row` on.
+fn within(row: u64, rows: usize, column: Column, why: &str) -> Error {
+    let name = column.name();
+    let why = format!("column {name}, in this row or the {rows} from it: {why}");
+    Error::new(Place::Row(row), why)
 }
 
 impl<R: Read + Seek> Reader<R> {
@@ -82,18 +124,22 @@ impl<R: Read + Seek> Reader<R> {
     /// columns with another type, or a schema of another version; and what the operating system
     /// says of reading.
     pub fn new(mut source: R) -> Result<Reader<R>, Error> {
-        let footer = Footer::read(&mut source)?;
+        let mut footer = Footer::read(&mut source)?;
         Ok(Reader {
-            source,
-            footer,
-            next_group: 0,
-            columns: Vec::new(),
-            group_rows_left: 0,
+            metadata: std::mem::take(&mut footer.metadata),
+            batches: Batches::Here(Box::new(Columns {
+                source,
+                footer,
+                next_group: 0,
+                columns: Vec::new(),
+                group_rows_left: 0,
+                row: 0,
+                ended: false,
+            })),
             row: 0,
             decoded: Decoded {
-                cells: Column::ALL.iter().map(|_| Cells::default()).collect(),
+                batch: Batch::default(),
                 texts: Column::ALL.iter().map(|_| OfColumn::default()).collect(),
-                rows: 0,
                 next: 0,
             },
             kept: Texts::default(),
@@ -101,10 +147,20 @@ impl<R: Read + Seek> Reader<R> {
         })
     }
 
+    /// Hands the decoding of columns over to `start`, which may do it in another thread. Events are made of them here.
+    #[must_use]
+    pub fn ahead(self, start: impl FnOnce(Columns<R>) -> Ahead) -> Reader<R> {
+        let batches = match self.batches {
+            Batches::Here(columns) => Batches::Ahead(start(*columns)),
+            ahead @ Batches::Ahead(_) => ahead,
+        };
+        Reader { batches, ..self }
+    }
+
     /// Returns the trace's description of itself.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
-        &self.footer.metadata
+        &self.metadata
     }
 
     /// The row of the event that came last, for errors about what it means.
@@ -114,21 +170,50 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     fn step(&mut self) -> Result<Option<Event>, Error> {
-        while self.decoded.next == self.decoded.rows {
-            if self.group_rows_left == 0 {
-                if self.next_group == self.footer.groups() {
-                    return Ok(None);
-                }
-                self.open_group()?;
-            } else {
-                self.decode()?;
-            }
+        while self.decoded.next == self.decoded.batch.rows {
+            self.decoded.next = 0;
+            let read = std::mem::take(&mut self.decoded.batch);
+            let batch = match &mut self.batches {
+                Batches::Here(columns) => columns.next(read),
+                Batches::Ahead(next) => next(read),
+            };
+            let Some(batch) = batch.transpose()? else {
+                return Ok(None);
+            };
+            self.decoded.batch = batch;
+            let texts = self.decoded.read_texts(&mut self.kept);
+            texts
+                .map_err(|(column, why)| within(self.row, self.decoded.batch.rows, column, &why))?;
         }
         let event = self.decoded.event();
         let event = event.map_err(|wrong| Error::new(Place::Row(self.row), wrong.0))?;
         self.decoded.next += 1;
         self.row += 1;
         Ok(Some(event))
+    }
+}
+
+impl<R: Read + Seek> Columns<R> {
+    /// Decodes the next rows in place of those in `batch`. Returns `None` after the last ones, and after an error.
+    pub fn next(&mut self, mut batch: Batch) -> Option<Result<Batch, Error>> {
+        if self.ended {
+            return None;
+        }
+        let step = self.step(&mut batch);
+        self.ended = !matches!(step, Ok(true));
+        step.map(|more| more.then_some(batch)).transpose()
+    }
+
+    /// Returns whether there were more rows.
+    fn step(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        while self.group_rows_left == 0 {
+            if self.next_group == self.footer.groups() {
+                return Ok(false);
+            }
+            self.open_group()?;
+        }
+        self.decode(batch)?;
+        Ok(true)
     }
 
     fn open_group(&mut self) -> Result<(), Error> {
@@ -165,24 +250,16 @@ impl<R: Read + Seek> Reader<R> {
     }
 
     /// Decodes the next rows of all columns.
-    fn decode(&mut self) -> Result<(), Error> {
+    fn decode(&mut self, batch: &mut Batch) -> Result<(), Error> {
         let rows = usize::try_from(self.group_rows_left).map_or(ROWS, |left| left.min(ROWS));
+        batch.cells.resize_with(Column::ALL.len(), Cells::default);
         for column in &mut self.columns {
-            let at = column.column() as usize;
-            let (cells, texts) = (&mut self.decoded.cells[at], &mut self.decoded.texts[at]);
+            let cells = &mut batch.cells[column.column() as usize];
             let read = column.fill(rows, cells);
-            let is_text = column.column().column_type() == ColumnType::Text;
-            let read = read.and_then(|()| match is_text {
-                true => texts.read(cells, &mut self.kept),
-                false => Ok(()),
-            });
-            read.map_err(|why| {
-                let name = column.column().name();
-                let why = format!("column {name}, in this row or the {rows} from it: {why}");
-                Error::new(Place::Row(self.row), why)
-            })?;
+            read.map_err(|why| within(self.row, rows, column.column(), &why))?;
         }
-        (self.decoded.next, self.decoded.rows) = (0, rows);
+        batch.rows = rows;
+        self.row += rows as u64;
         self.group_rows_left -= rows as u64;
         Ok(())
     }

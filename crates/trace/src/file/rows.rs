@@ -210,26 +210,24 @@ impl Rows {
                 }
             }
             Values::Bits(bytes, at) => {
-                for bit in *at..*at + count {
-                    let byte = bytes.get(bit / 8).ok_or(SHORT)?;
-                    out.push(u64::from(byte >> (bit % 8) & 1));
+                let bits = *at..*at + count;
+                if bits.end > 8 * bytes.len() {
+                    return Err(SHORT.to_owned());
                 }
-                *at += count;
+                *at = bits.end;
+                out.extend(bits.map(|bit| u64::from(bytes[bit / 8] >> (bit % 8) & 1)));
             }
-            Values::Runs(runs) => runs.each(count, |bit| out.push(u64::from(bit != 0)))?,
+            Values::Runs(runs) => runs.append(count, out, |bit| bit)?,
             Values::Places(places) => {
                 let begin = out.len();
-                let mut most = 0;
-                places.each(count, |place| {
-                    most = most.max(place);
-                    out.push(u64::from(place));
-                })?;
+                places.append(count, out, |place| place)?;
                 let texts = self.physical == Physical::BYTE_ARRAY;
                 let entries = match texts {
                     true => self.dictionary.len(),
                     false => self.numbers.len(),
                 };
-                if count > 0 && most as usize >= entries {
+                let most = out[begin..].iter().max().copied();
+                if let Some(most) = most.filter(|&most| most >= entries as u64) {
                     return Err(format!("place {most} of a dictionary of {entries}"));
                 }
                 if !texts {

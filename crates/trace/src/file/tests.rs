@@ -83,6 +83,37 @@ fn many_events_read_back_in_order() {
     assert!(reader.next().is_none());
 }
 
+/// Columns that another thread decodes make the same events, and end with the same error.
+#[test]
+fn columns_may_be_decoded_in_another_thread() {
+    let elsewhere = |bytes: &[u8]| -> Result<Vec<Event>, Error> {
+        let reader = Reader::new(Cursor::new(bytes.to_vec()))?;
+        let reader = reader.ahead(|mut columns| {
+            let (sends, ready) = std::sync::mpsc::sync_channel(2);
+            std::thread::spawn(move || {
+                while let Some(batch) = columns.next(Batch::default()) {
+                    if sends.send(batch).is_err() {
+                        break;
+                    }
+                }
+            });
+            Box::new(move |_| ready.recv().ok())
+        });
+        reader.collect()
+    };
+    let bytes = written(&mixed(3_000, 5));
+    assert_eq!(elsewhere(&bytes).map(|events| events.len()), Ok(3_000));
+    let mut wrong = 0;
+    for at in (4..bytes.len()).step_by(bytes.len() / 60) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x55;
+        let here = read(&damaged);
+        wrong += usize::from(here.is_err());
+        assert_eq!(elsewhere(&damaged), here, "byte {at}");
+    }
+    assert!(wrong > 10, "{wrong}");
+}
+
 /// A workload is what it was, sensible and small.
 #[test]
 fn a_workload_survives_the_file() {
