@@ -167,15 +167,20 @@ impl Encoder {
         let length = self.snappy.compress(&self.page, &mut self.compressed);
         let length = length.map_err(|error| ParquetError::External(Box::new(error)))?;
         // `PageHeader` in compact Thrift: the high half of a field's byte is how much its number is above the last one's.
+        // The fourth number is the checksum of the page as it is stored.
         let begin = pages.bytes.len();
         let bytes = &mut pages.bytes;
         let (kind, header, count) = match entries {
-            Some(entries) => (2, 0x4c, entries as u64),
-            None => (0, 0x2c, rows.into()),
+            Some(entries) => (2, 0x3c, entries as u64),
+            None => (0, 0x1c, rows.into()),
         };
         for number in [kind, self.page.len() as u64, length as u64] {
             field(bytes, number);
         }
+        signed(
+            bytes,
+            crc32fast::hash(&self.compressed[..length]).cast_signed(),
+        );
         bytes.push(header);
         field(bytes, count);
         field(bytes, encoding as u64);
@@ -196,6 +201,12 @@ impl Encoder {
 fn field(bytes: &mut Vec<u8>, number: u64) {
     bytes.push(0x15);
     varint(bytes, number << 1);
+}
+
+/// A number in the field after the last one.
+fn signed(bytes: &mut Vec<u8>, number: i32) {
+    bytes.push(0x15);
+    varint(bytes, (number << 1 ^ number >> 31).cast_unsigned().into());
 }
 
 fn varint(bytes: &mut Vec<u8>, mut number: u64) {

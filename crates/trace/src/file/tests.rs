@@ -299,6 +299,33 @@ fn a_file_that_is_cut_off() {
     }
 }
 
+/// One wrong bit may be another time or another thread's number: then the wrong thread would be blamed.
+#[test]
+fn a_changed_bit_is_no_other_event() {
+    let events = mixed(300, 4);
+    let mut bytes = written(&events);
+    let footer = bytes.len() - 8;
+    let length = u32::from_le_bytes(bytes[footer..footer + 4].try_into().unwrap());
+    let pages = footer - length as usize;
+    let mut damaged = 0;
+    for at in (4..pages).step_by(5) {
+        let bit = 1 << (at % 8);
+        bytes[at] ^= bit;
+        match read(&bytes) {
+            Ok(back) => assert_eq!(back, events, "bit {bit:#x} of byte {at}"),
+            Err(error) => {
+                damaged += u32::from(error.to_string().contains("differs from its checksum"));
+            }
+        }
+        bytes[at] ^= bit;
+    }
+    // Most of a file are pages, the rest their headers.
+    assert!(
+        damaged as usize > (pages - 4) / 10,
+        "{damaged} of {pages} bytes"
+    );
+}
+
 /// Groups within groups: a reader that recurses runs out of stack.
 #[test]
 fn a_schema_without_a_bottom() {

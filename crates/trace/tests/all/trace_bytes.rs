@@ -13,6 +13,9 @@ use crate::{LIVE, PEAK, seed_and_rounds};
 #[path = "../../../../fuzz/bodies/trace_file.rs"]
 mod body;
 
+/// A file of the version before, whose pages have no checksums: what is changed in them is read.
+const WITHOUT_CHECKSUMS: &[u8] =
+    include_bytes!("../../../../checks/compatibility/trace-2/waits.parquet");
 /// Bytes that one changed file may take, with its 50,000 events that the test keeps and writes twice.
 const LARGEST: usize = 192 << 20;
 
@@ -59,7 +62,12 @@ fn files(seed: u64) -> Vec<Vec<u8>> {
     for event in events(20, seed) {
         writer.write(&event).unwrap();
     }
-    vec![parquet(400), parquet(15), writer.finish().unwrap()]
+    vec![
+        parquet(400),
+        parquet(15),
+        writer.finish().unwrap(),
+        WITHOUT_CHECKSUMS.to_vec(),
+    ]
 }
 
 /// A few changes, more often where a Parquet file declares sizes.
