@@ -33,7 +33,11 @@ impl Names for NoNames {
 /// Functions by the symbol tables of ELF files on this machine, C++ and Rust names in their own form.
 /// A file that is gone, is another one by now, or was written to after the recording has none.
 pub struct ElfNames {
-    symbolizer: Symbolizer,
+    /// Names as they are in the files.
+    plain: Symbolizer,
+    /// Names of C++ and Rust in their own form; made for the first of them. It would take a function of C, `f`, for the
+    /// type `float`.
+    readable: Option<Symbolizer>,
     /// The end of the recording, where it is known.
     until: Option<SystemTime>,
     /// Each stays open: it is read by its descriptor, because by then its name may be another file's.
@@ -44,10 +48,9 @@ impl ElfNames {
     /// Names for a recording that ended at `until`.
     #[must_use]
     pub fn new(until: Option<SystemTime>) -> ElfNames {
-        // A file is looked at before its first use; line numbers need DWARF, which is not read.
-        let builder = Symbolizer::builder().enable_auto_reload(false);
         ElfNames {
-            symbolizer: builder.enable_code_info(false).build(),
+            plain: symbolizer(false),
+            readable: None,
             until,
             files: HashMap::new(),
         }
@@ -60,10 +63,15 @@ impl Names for ElfNames {
         let elf = self.files.entry(Rc::clone(file));
         let (elf, _) = elf.or_insert_with(|| elf_of(file, until)).as_ref()?;
         let source = Source::Elf(elf.clone());
-        let symbol = self
-            .symbolizer
-            .symbolize_single(&source, Input::FileOffset(offset));
-        match symbol {
+        let input = Input::FileOffset(offset);
+        match self.plain.symbolize_single(&source, input) {
+            Ok(Symbolized::Sym(symbol)) if is_mangled(&symbol.name) => {
+                let readable = self.readable.get_or_insert_with(|| symbolizer(true));
+                match readable.symbolize_single(&source, input) {
+                    Ok(Symbolized::Sym(symbol)) => Some(Text::from(&*symbol.name)),
+                    _ => Some(Text::from(&*symbol.name)),
+                }
+            }
             Ok(Symbolized::Sym(symbol)) => Some(Text::from(&*symbol.name)),
             Ok(Symbolized::Unknown(_)) => None,
             Err(_) => {
@@ -72,6 +80,18 @@ impl Names for ElfNames {
             }
         }
     }
+}
+
+fn symbolizer(readable: bool) -> Symbolizer {
+    // A file is looked at before its first use; line numbers need DWARF, which is not read.
+    let builder = Symbolizer::builder().enable_auto_reload(false);
+    let builder = builder.enable_code_info(false);
+    builder.enable_demangling(readable).build()
+}
+
+/// Whether this is a name of C++ or Rust.
+fn is_mangled(name: &str) -> bool {
+    name.starts_with("_Z") || name.starts_with("_R")
 }
 
 /// The symbols of the file where it still is the one that was mapped.
@@ -94,4 +114,51 @@ pub(crate) fn open_mapped(file: &File, until: Option<SystemTime>) -> Option<fs::
         .is_some_and(|(written, until)| written > until);
     let same = there.ino() == file.inode && !later;
     same.then_some(opened)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mangled, `f` is the type `float`, and `h` is `unsigned char`.
+    #[expect(unsafe_code, reason = "no other symbol of the test has this name")]
+    #[unsafe(no_mangle)]
+    extern "C" fn f() -> u32 {
+        std::hint::black_box(1)
+    }
+
+    #[inline(never)]
+    fn of_rust() -> u32 {
+        std::hint::black_box(2)
+    }
+
+    /// The name of the function at this address of the test itself.
+    fn name(address: usize) -> String {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let offset = maps.lines().find_map(|line| {
+            let mut fields = line.split_whitespace();
+            let (begin, end) = fields.next()?.split_once('-')?;
+            let [begin, end] = [begin, end].map(|hex| usize::from_str_radix(hex, 16).unwrap());
+            let offset = usize::from_str_radix(fields.nth(1)?, 16).unwrap();
+            (begin..end)
+                .contains(&address)
+                .then(|| address - begin + offset)
+        });
+        let own = std::env::current_exe().unwrap();
+        let file = Rc::new(File {
+            inode: fs::metadata(&own).unwrap().ino(),
+            name: own.into_os_string().into_string().unwrap(),
+        });
+        let offset = offset.unwrap() as u64;
+        let name = ElfNames::new(None).function(&file, offset);
+        name.unwrap().to_string()
+    }
+
+    #[test]
+    fn a_function_of_c_is_not_a_type_of_cpp() {
+        assert_eq!(f() + of_rust(), 3);
+        assert_eq!(name(f as *const () as usize), "f");
+        let rust = name(of_rust as *const () as usize);
+        assert!(rust.ends_with("::names::tests::of_rust"), "{rust}");
+    }
 }
