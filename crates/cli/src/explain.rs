@@ -34,7 +34,7 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
     let name = args.trace.display();
     let wrong = |why: &dyn std::fmt::Display| Failure::error(format!("{name}: {why}"));
     let file = input_file::trace(&args.trace).map_err(|error| wrong(&error))?;
-    let input = Input::new(file).map_err(|error| wrong(&error))?;
+    let mut input = Input::new(file).map_err(|error| wrong(&error))?;
     let options = Options {
         top,
         frame_marker: args.frame_marker.clone(),
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
     let mut explainer = Explainer::new(input.metadata(), options);
     let mut damaged = None;
     let mut events = 0_u64;
-    for event in input {
+    for event in input.by_ref() {
         match event {
             Ok(event) => explainer.event(&event),
             Err(_) if signals::interrupted() => {
@@ -76,6 +76,7 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
             break;
         }
     }
+    explainer.out_of_order(input.late());
     let explain = Explain {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

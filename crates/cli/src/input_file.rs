@@ -10,6 +10,7 @@ use stopgap_events::bounded;
 use stopgap_events::units::Bytes;
 use stopgap_kernel::{folder, signals};
 use stopgap_report::text::plain;
+use stopgap_tracer::spool;
 
 use crate::session;
 
@@ -23,6 +24,11 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     if !there.is_file() && !there.is_dir() {
         return Err(io::Error::other(
             "it is a pipe or a device; a trace is read more than once, so write it to a file first",
+        ));
+    }
+    if there.is_dir() && path.join(spool::DESCRIPTION).exists() {
+        return Err(io::Error::other(
+            "it is the folder of a recording that was cut off; stopgap record --recover FOLDER -o FILE makes a trace of it",
         ));
     }
     folder::open(path, |_| false)

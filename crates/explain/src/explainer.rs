@@ -284,6 +284,11 @@ impl Explainer {
         (kept > MOST_KEPT).then(|| format!("it has more than {MOST_KEPT} threads and names"))
     }
 
+    /// So many rows were earlier than one before them, whatever was made of them.
+    pub fn out_of_order(&mut self, rows: u64) {
+        self.disordered = self.disordered.max(rows);
+    }
+
     /// The rest of the trace cannot be read, because of `why`.
     pub fn cut_short(&mut self, why: impl Into<String>) {
         self.cut_short = Some(why.into());

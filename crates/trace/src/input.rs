@@ -26,6 +26,7 @@ pub struct Input<R: Read> {
     ready: VecDeque<Event>,
     error: Option<Error>,
     end: Nanos,
+    late: u64,
 }
 
 /// The rows as they stand.
@@ -52,6 +53,7 @@ impl<R: Read + Seek> Input<R> {
             ready: VecDeque::new(),
             error: None,
             end: Nanos(0),
+            late: 0,
         })
     }
 
@@ -82,6 +84,12 @@ impl<R: Read + Seek> Input<R> {
             Rows::Lines(reader) => reader.metadata(),
             Rows::Text(reader) => reader.metadata(),
         }
+    }
+
+    /// Returns how many rows so far were earlier than one before them. A wait that is made of such a row is in order all the same.
+    #[must_use]
+    pub fn late(&self) -> u64 {
+        self.late
     }
 
     /// Where the row stands that was read last, for errors about what an event means.
@@ -118,6 +126,11 @@ impl<R: Read + Seek> Rows<R> {
         match head.trim_ascii_start().first() {
             None if head.is_empty() => return wrong("it is empty"),
             None | Some(b'{') => {}
+            Some(_) if head.starts_with(b"PERFILE2") => {
+                return wrong(
+                    "it is perf's own file; perf script --ns -i FILE > perf.txt makes a text of it, which is read here",
+                );
+            }
             Some(_) => {
                 return wrong(
                     "it is no trace: neither Parquet, nor JSON lines, nor text of perf script, trace-cmd report or ftrace",
@@ -157,6 +170,7 @@ impl<R: Read + Seek> Iterator for Input<R> {
             }
             match self.rows.next() {
                 Some(Ok(event)) => {
+                    self.late += u64::from(event.time < self.end);
                     self.end = self.end.max(event.time);
                     if waits.passes(&event) {
                         return Some(Ok(event));

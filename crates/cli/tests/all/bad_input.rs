@@ -306,3 +306,40 @@ fn names_do_nothing_to_a_terminal() {
     let exact = run.stopgap("export hostile.jsonl --to csv -o -").ok().out;
     has(&exact, &["\u{1b}]0;owned\u{7}\u{1b}[31m\u{1b}[2Jx"]);
 }
+
+/// Texts of two recordings in one file, the later one first.
+#[test]
+fn recordings_in_a_wrong_order() {
+    let run = Run::new();
+    let switches = |second: u32| -> String {
+        let switch = |at: u32| {
+            let (from, to) = (7 + at % 2, 8 - at % 2);
+            format!(
+                "t{from} {from} [000] {second}.{:06}: sched:sched_switch: prev_comm=t{from} prev_pid={from} prev_prio=120 \
+                 prev_state=S ==> next_comm=t{to} next_pid={to} next_prio=120\n",
+                1 + at * 1000
+            )
+        };
+        (0..100).map(switch).collect()
+    };
+    run.write("both.txt", switches(70) + &switches(10));
+    let said = run.stopgap("explain both.txt").ok().out;
+    assert!(said.starts_with("inconclusive: 100 of "), "{said}");
+    has(&said, &["are out of order"]);
+}
+
+/// What holds a recording and is no trace yet: the line says which command makes one of it.
+#[test]
+fn what_is_no_trace_yet() {
+    let run = Run::new();
+    std::fs::create_dir(run.directory.path().join("cut")).unwrap();
+    run.write("cut/spool.json", "{}");
+    run.write("perf.data", "PERFILE2\0\0");
+    for (file, command) in [
+        ("cut", "stopgap record --recover"),
+        ("perf.data", "perf script --ns"),
+    ] {
+        let done = run.stopgap(format!("explain {file}")).ends(1);
+        has(&done.err, &[file, command]);
+    }
+}
