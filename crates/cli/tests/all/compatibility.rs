@@ -84,6 +84,23 @@ fn traces_of_schema_2() {
     assert_eq!(of("waits.jsonl"), lines);
 }
 
+/// Fences of a real driver, of one process, signalled late by another one.
+#[test]
+fn a_trace_of_late_fences() {
+    let said = read("trace-2", &["explain", "fence.parquet"]);
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let fence = "waited for a fence of vgem (timeline unbound), submitted by submitter";
+    assert!(said.starts_with("stalls: waiter lost 1.50 s in "), "{said}");
+    for line in [
+        format!("the longest 500 ms; most of it {fence}: signaller slept in clock_nanosleep"),
+        format!("100 % {fence} (rustix::ioctl"),
+        "100 % signaller slept in clock_nanosleep (known::late_fence".to_owned(),
+        "100 % on purpose the run of waiter".to_owned(),
+    ] {
+        assert!(said.contains(&line), "no '{line}' in {said}");
+    }
+}
+
 #[test]
 fn records_of_0_1_0() {
     for (record, line) in [
