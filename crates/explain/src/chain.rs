@@ -285,13 +285,14 @@ impl Graph {
         self.pairs.idler(one, other)
     }
 
-    /// Returns what the last sleep of `tid` was for, piece by piece in the order of time.
-    pub(crate) fn last_sleep(&self, tid: u32) -> Vec<(Why, u64)> {
+    /// Puts into `whys` what the last sleep of `tid` was for, piece by piece in the order of time.
+    pub(crate) fn last_sleep(&self, tid: u32, whys: &mut Vec<(Why, u64)>) {
+        whys.clear();
         let Some(thread) = self.threads.get(&tid) else {
-            return Vec::new();
+            return;
         };
         let (Some(last), Some(pieces)) = (&thread.last, thread.past.last()) else {
-            return Vec::new();
+            return;
         };
         let lost = match last.what {
             For::Lock { kind, .. } => match self.paths.name_at(kind).map(|kind| &**kind) {
@@ -306,7 +307,6 @@ impl Graph {
             For::Events | For::Data | For::Answer | For::Word { .. } | For::Signal => Why::Answer,
             For::Time | For::Memory { .. } | For::Work | For::Something => Why::Unknown,
         };
-        let mut whys: Vec<(Why, u64)> = Vec::with_capacity(1);
         for piece in &pieces[last.from..last.from + last.sleep] {
             let idleness = last.idleness;
             let idleness = idleness.unwrap_or_else(|| idle::of_child(self.paths.end(piece.path)));
@@ -320,7 +320,6 @@ impl Graph {
                 _ => whys.push((why.clone(), piece.ns)),
             }
         }
-        whys
     }
 
     /// Returns the number of chains that are kept: a measure of memory, which is bounded.
@@ -902,7 +901,7 @@ impl Graph {
         for piece in line.0.iter().rev() {
             let comm = previous.comm.as_ref();
             let behind = self.actor(piece.path, comm.filter(|_| piece.path == previous.tid));
-            let path = self.paths.leaf(actor, Doing::Queued { behind });
+            let path = self.paths.queued(actor, behind);
             self.queue.push(path, piece.ns);
         }
         self.had = line;

@@ -24,6 +24,7 @@ use crate::space::Spaces;
 use crate::spread::Counts;
 use crate::tasks::{Tasks, name};
 use crate::thread::{Cpus, State, Thread};
+use crate::timeline::Stay;
 use crate::why::Why;
 use crate::windows::{Who, Window, Windows};
 
@@ -49,6 +50,10 @@ pub struct Explainer {
     /// Makes waits of rows that are none.
     rows: Option<Rows>,
     pub(crate) graph: Graph,
+    /// What the sleep of a wait was for: allocated once.
+    sleep: Vec<(Why, u64)>,
+    /// What operations that are over had allocated for their waits.
+    spare: Vec<Vec<Stay>>,
     /// Causes of sleep by their stacks.
     stacks: Recent<Option<Why>>,
     /// Threads that were ever followed.
@@ -161,6 +166,10 @@ impl Frames {
 /// How long after its exit the last wait of a thread may come.
 const AFTER_EXIT_NS: u64 = 1_000_000_000;
 
+/// Lists of waits that are kept for other operations.
+const MOST_SPARE: usize = 64;
+const LARGEST_SPARE: usize = 16;
+
 /// Threads and names that are kept; each takes some 2 KiB.
 const MOST_KEPT: usize = 1 << 18;
 
@@ -178,6 +187,8 @@ impl Explainer {
             rows: None,
             of_others: Operations::new(options.top),
             graph: Graph::with_disks(&metadata.disks),
+            sleep: Vec::new(),
+            spare: Vec::new(),
             stacks: Recent::default(),
             ever_followed: HashSet::new(),
             run: None,
@@ -577,9 +588,12 @@ impl Explainer {
             },
             open,
         };
-        match thread.traced {
+        let stays = match thread.traced {
             true => self.operations.ended(operation, &ending),
             false => self.of_others.ended(operation, &ending),
+        };
+        if self.spare.len() < MOST_SPARE && (1..=LARGEST_SPARE).contains(&stays.capacity()) {
+            self.spare.push(stays);
         }
     }
 

@@ -98,6 +98,9 @@ impl<'i> Holding<'i> {
 
     /// Returns the innermost of reclaim and compaction. What is inside ends first, so it stands first.
     pub(crate) fn memory(self) -> Option<Why> {
+        if self.all.is_empty() {
+            return None;
+        }
         let mut inner: Option<(u64, Why)> = None;
         for interval in self.each() {
             if let Some(why) = interval.what.memory()
@@ -122,6 +125,9 @@ impl<'i> Holding<'i> {
 
     /// Returns a fence, a lock or a page.
     pub(crate) fn wait(self) -> Option<Why> {
+        if self.all.is_empty() {
+            return None;
+        }
         let waits = self.each().filter_map(|interval| interval.what.wait());
         waits.min().map(|(_, why)| why)
     }

@@ -102,6 +102,11 @@ impl Operation {
         }
     }
 
+    /// Puts its waits into a list that is allocated already. To be called before the first wait.
+    pub(crate) fn takes(&mut self, spare: Option<Vec<Stay>>) {
+        self.stays = spare.unwrap_or_default();
+    }
+
     /// The thread was off its CPU in the operation, which had not ended then.
     pub(crate) fn stays(&mut self, stay: Stay) {
         if self.stays.len() >= KEPT {
@@ -139,10 +144,8 @@ impl Operation {
 
     /// Books the time up to `end`; between its waits the thread was in the state `between`.
     fn take_apart(&mut self, end: u64, between: State) {
-        let (stays, intervals) = (
-            std::mem::take(&mut self.stays),
-            std::mem::take(&mut self.intervals),
-        );
+        let mut stays = std::mem::take(&mut self.stays);
+        let intervals = std::mem::take(&mut self.intervals);
         let window = (self.taken, end.max(self.taken));
         timeline::take_apart(window, &stays, &intervals, between, |piece| {
             if piece.state == State::Blocked {
@@ -155,6 +158,8 @@ impl Operation {
             }
             self.parts.add(&piece.why, piece.ns);
         });
+        stays.clear();
+        self.stays = stays;
         self.taken = window.1;
     }
 
@@ -238,8 +243,13 @@ impl Operations {
         }
     }
 
-    /// An operation has ended.
-    pub(crate) fn ended(&mut self, mut operation: Operation, ending: &Ending) {
+    /// An operation has ended. Returns its list of waits, which is empty by now, for another one.
+    pub(crate) fn ended(&mut self, mut operation: Operation, ending: &Ending) -> Vec<Stay> {
+        self.adds(&mut operation, ending);
+        operation.stays
+    }
+
+    fn adds(&mut self, operation: &mut Operation, ending: &Ending) {
         let end = operation.sure.unwrap_or(ending.at);
         operation.take_apart(end, ending.between);
         let is_told = operation.sure.is_none();
@@ -299,7 +309,7 @@ impl Operations {
             length_bytes: operation.length_bytes,
             result: ending.result,
             parts: operation.parts.to_record(),
-            woken_by: operation.longest_sleep.into_record(),
+            woken_by: std::mem::take(&mut operation.longest_sleep).into_record(),
         };
         let at = self
             .slowest

@@ -78,7 +78,9 @@ pub(crate) fn take_apart(
         many = [from, to].into_iter().chain(inside).collect::<Vec<u64>>();
         &mut many
     };
-    cuts.sort_unstable();
+    if !cuts.is_sorted() {
+        cuts.sort_unstable();
+    }
     let (mut at, mut over) = (0, 0);
     for two in cuts.windows(2).filter(|two| two[0] < two[1]) {
         let moment = (two[0], two[1]);

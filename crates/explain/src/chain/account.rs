@@ -91,15 +91,21 @@ impl Totals {
         at: u64,
         pieces: &[Piece],
     ) {
-        let of = |piece: &Piece| idleness.unwrap_or_else(|| idle::of_child(paths.end(piece.path)));
-        let words = [Idleness::Stalled, Idleness::MayBeIdle, Idleness::Idle];
-        for word in words
-            .into_iter()
-            .filter(|&word| idleness.is_none_or(|of_all| of_all == word))
-        {
+        if let Some(word) = idleness {
+            let ns: u64 = pieces.iter().map(|piece| piece.ns).sum();
+            if ns > 0 || pieces.is_empty() {
+                self.count(hop, word, (tid, at), ns, pieces);
+            }
+            for piece in pieces {
+                self.add(piece.path, word, piece.ns);
+            }
+            return;
+        }
+        let of = |piece: &Piece| idle::of_child(paths.end(piece.path));
+        for word in [Idleness::Stalled, Idleness::MayBeIdle, Idleness::Idle] {
             let of_it = || pieces.iter().filter(|piece| of(piece) == word);
             let ns: u64 = of_it().map(|piece| piece.ns).sum();
-            if ns > 0 || (pieces.is_empty() && idleness == Some(word)) {
+            if ns > 0 {
                 self.count(hop, word, (tid, at), ns, pieces);
             }
             for piece in of_it() {
@@ -127,7 +133,13 @@ impl Totals {
         let mut at = at;
         for piece in pieces {
             let hop = paths.first_id(piece.path);
-            self.count(hop, Idleness::Stalled, (tid, at), piece.ns, &[*piece]);
+            self.count(
+                hop,
+                Idleness::Stalled,
+                (tid, at),
+                piece.ns,
+                std::slice::from_ref(piece),
+            );
             self.add(piece.path, Idleness::Stalled, piece.ns);
             at += piece.ns;
         }

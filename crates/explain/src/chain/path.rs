@@ -35,6 +35,8 @@ const MOST_NAMES: usize = 1 << 16;
 const MOST_HOPS: usize = 1 << 17;
 /// A power of two.
 const RECENT_HOPS: usize = 128;
+/// A power of two.
+const RECENT_QUEUED: usize = 256;
 const MOST_NODES: usize = 1 << 18;
 
 /// What a sleeping thread waits for.
@@ -206,6 +208,8 @@ pub(super) struct Paths {
     hop_of: HashMap<Hop, HopId, Quick>,
     /// The chain of one hop, by that; 0 where there is none yet.
     leaf_of: Vec<PathId>,
+    /// Chains of waits for a CPU that were asked for last: who waited, behind whom. [`NOT_KEPT`] where there is none.
+    recent_queued: Box<[(ActorId, ActorId, PathId); RECENT_QUEUED]>,
     nodes: Vec<Node>,
     node_of: HashMap<(HopId, PathId), PathId, Quick>,
 }
@@ -226,6 +230,7 @@ impl Paths {
             recent_hops: Box::new([(first, 0); RECENT_HOPS]),
             hop_of: HashMap::default(),
             leaf_of: Vec::new(),
+            recent_queued: Box::new([(NOBODY, NOBODY, NOT_KEPT); RECENT_QUEUED]),
             nodes: Vec::new(),
             node_of: HashMap::default(),
         };
@@ -323,6 +328,19 @@ impl Paths {
                 self.leaf_of.resize(self.hops.len(), 0);
                 self.leaf_of[hop as usize] = leaf;
                 leaf
+            }
+        }
+    }
+
+    /// Returns the chain of a wait of `actor` for the CPU that `behind` had.
+    pub(super) fn queued(&mut self, actor: ActorId, behind: ActorId) -> PathId {
+        let slot = (actor.wrapping_mul(11) ^ behind) as usize % RECENT_QUEUED;
+        match self.recent_queued[slot] {
+            (one, other, path) if (one, other) == (actor, behind) && path != NOT_KEPT => path,
+            _ => {
+                let path = self.leaf(actor, Doing::Queued { behind });
+                self.recent_queued[slot] = (actor, behind, path);
+                path
             }
         }
     }

@@ -61,9 +61,11 @@ impl Explainer {
             return;
         }
         if wait.ran.is_none() {
+            let mut sleep = Vec::new();
+            self.graph.last_sleep(tid, &mut sleep);
             let open = Open {
                 wait: Box::new(wait.clone()),
-                sleep: self.graph.last_sleep(tid),
+                sleep,
                 seen: now,
             };
             self.thread(tid, None).open = Some(open);
@@ -72,16 +74,19 @@ impl Explainer {
         }
         let woken = wait.woken.map(|woken| woken.0.clamp(left, now));
         let off = states(wait);
-        let sleep = match self.is_in_operation(tid) {
-            true => self.graph.last_sleep(tid),
-            false => Vec::new(),
-        };
+        let mut sleep = std::mem::take(&mut self.sleep);
+        match self.is_in_operation(tid) {
+            true => self.graph.last_sleep(tid, &mut sleep),
+            false => sleep.clear(),
+        }
         let by = self.woken_by(wait);
         let moments = (left, woken.unwrap_or(now), now);
         self.off(tid, wait, (&sleep, by.as_ref()), moments, off, off);
-        let thread = self.thread(tid, None);
-        thread.notes_cpu(event.cpu);
-        thread.ran = now;
+        self.sleep = sleep;
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.notes_cpu(event.cpu);
+            thread.ran = now;
+        }
         if let Some(cpu) = event.cpu {
             self.cpus.insert(cpu, tid);
         }
@@ -106,7 +111,9 @@ impl Explainer {
         let frames = wait.stack.as_ref().map(|stack| &stack.frames);
         let stack = (frames.filter(|_| self.is_in_operation(tid)))
             .and_then(|frames| self.stacks.get(frames, |frames| stack::why(frames)));
-        let thread = self.thread(tid, None);
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
         let unseen = wait.began_before && wait.state.is_none();
         let left = if unseen {
             thread.booked.min(woken)
@@ -153,7 +160,9 @@ impl Explainer {
     /// `tid` left its CPU at `left`.
     fn leaves(&mut self, tid: u32, wait: &Wait, left: u64) {
         let site = self.site(tid, wait, left);
-        let thread = self.thread(tid, None);
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
         let why = because(thread, wait, left);
         thread.causes.add(why);
         thread.switches += 1;
@@ -172,9 +181,10 @@ impl Explainer {
                 self.end_operation(tid, None, false);
             }
         }
-        let thread = self.thread(tid, None);
-        thread.woken_by = None;
-        thread.site = site;
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.woken_by = None;
+            thread.site = site;
+        }
         if traced {
             self.frames.left(left);
         }
@@ -216,6 +226,7 @@ impl Explainer {
                 let mut operation = Operation::new(Family::Computing, "computing".into(), begin);
                 operation.sure = Some(left);
                 operation.by_waits = Some(Site::default());
+                operation.takes(self.spare.pop());
                 self.thread(tid, None).operation = Some(operation);
             }
             return None;
@@ -230,6 +241,7 @@ impl Explainer {
                 let mut operation = Operation::new(family, name, left);
                 operation.sure = Some(left);
                 operation.by_waits = Some(site.clone());
+                operation.takes(self.spare.pop());
                 self.thread(tid, None).operation = Some(operation);
             }
         }
