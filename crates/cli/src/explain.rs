@@ -14,6 +14,8 @@ use crate::failure::{DONE, ERROR, Failure};
 use crate::session::tell;
 use crate::{input_file, output, session};
 
+mod ahead;
+
 /// Events between two looks at whether to stop.
 const STRIDE: u64 = 4_096;
 
@@ -34,7 +36,7 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
     let name = args.trace.display();
     let wrong = |why: &dyn std::fmt::Display| Failure::error(format!("{name}: {why}"));
     let file = input_file::trace(&args.trace).map_err(|error| wrong(&error))?;
-    let mut input = Input::new(file).map_err(|error| wrong(&error))?;
+    let mut input = ahead::decoded(Input::new(file).map_err(|error| wrong(&error))?);
     let options = Options {
         top,
         frame_marker: args.frame_marker.clone(),
@@ -77,6 +79,7 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
         }
     }
     explainer.out_of_order(input.late());
+    drop(input); // and the bar, before anything is printed
     let explain = Explain {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

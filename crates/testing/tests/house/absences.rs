@@ -29,7 +29,7 @@ const ABSENCES: [Absence; 5] = [
         excepted: &[],
     },
     // Load children are made by fork(2); threads are theirs. The arena's thread watches memory pressure for a locked set, those of
-    // `watch` write to a disk that may hang.
+    // `watch` write to a disk that may hang, that of `explain` decodes.
     Absence {
         crates: &[
             "events",
@@ -52,6 +52,7 @@ const ABSENCES: [Absence; 5] = [
         excepted: &[
             "arena/src/locked/pressure.rs",
             "arena/src/channel/loom.rs",
+            "cli/src/explain/ahead.rs",
             "cli/src/watch/aside.rs",
         ],
     },
