@@ -228,6 +228,7 @@ impl Trace {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(Some(self.of_its_process(event)));
             }
+            let one = self.has_one_source();
             let Some(waits) = &mut self.waits else {
                 return Ok(None);
             };
@@ -238,7 +239,11 @@ impl Trace {
             {
                 return Ok(None);
             }
-            let Some((index, event)) = self.heads.pop() else {
+            let next = match self.heads.pop() {
+                None if one => self.sources[0].next_event()?.map(|event| (0, event)),
+                next => next,
+            };
+            let Some((index, event)) = next else {
                 if self.until < u64::MAX {
                     return Ok(None);
                 }
@@ -252,14 +257,14 @@ impl Trace {
             }
             self.last = self.last.max(event.time);
             if waits.passes(&event) {
-                if let Err(error) = self.advance(index) {
+                if let Err(error) = self.goes_on(index) {
                     self.ready.push_back(event);
                     return Err(error);
                 }
                 return Ok(Some(self.of_its_process(event)));
             }
             waits.event(event, &mut self.ready);
-            self.advance(index)?;
+            self.goes_on(index)?;
         }
     }
 
@@ -271,6 +276,20 @@ impl Trace {
         event
     }
 
+    /// Whether nothing is to be merged. Then only the first event of what was reached comes by `heads`, where each is moved twice.
+    fn has_one_source(&self) -> bool {
+        self.sources.len() == 1
+    }
+
+    /// Looks at the next event of a source whose event before is taken, where others must come after it.
+    fn goes_on(&mut self, index: usize) -> Result<()> {
+        match self.has_one_source() {
+            true => Ok(()),
+            false => self.advance(index),
+        }
+    }
+
+    /// Looks at the next event of a source.
     fn advance(&mut self, index: usize) -> Result<()> {
         if let Some(event) = self.sources[index].next_event()? {
             self.heads.push(index, event.time.0, event);
