@@ -129,8 +129,11 @@ impl Triggers {
 impl Source {
     /// How long some task has waited within the last window, as near as our looks are.
     fn measure(&mut self, now: Nanos) -> Option<Nanos> {
-        let total = pressure::total(&Linux, &self.path).ok()?;
-        Some(self.add(now, total))
+        let total = match &self.trigger {
+            Some(trigger) => trigger.total(),
+            None => pressure::total(&Linux, &self.path),
+        };
+        Some(self.add(now, total.ok()?))
     }
 
     /// `total` is how long some task had waited by `now`.

@@ -4,6 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::event::PollFlags;
@@ -11,6 +12,10 @@ use stopgap_events::units::Nanos;
 
 use super::wait_for;
 use crate::error::{Error, Result};
+use crate::proc::pressure;
+
+/// More than the lines of a file of pressure.
+const LINES: usize = 512;
 
 /// A trigger; it goes with its descriptor, so that nothing is left behind.
 #[derive(Debug)]
@@ -35,6 +40,20 @@ impl PressureTrigger {
         file.write_all(text.as_bytes())
             .map_err(|e| Error::call("write", path.display(), e))?;
         Ok(PressureTrigger { file })
+    }
+
+    /// Returns how long some task has waited since the boot. Costs one system call: the file stays open.
+    ///
+    /// # Errors
+    /// Where the cgroup is gone (`ENODEV`), or the file is not of the form that we know.
+    pub fn total(&self) -> Result<Nanos> {
+        let mut bytes = [0; LINES];
+        let read = self.file.read_at(&mut bytes, 0);
+        let length = read.map_err(|e| Error::call("pread", "a file of pressure", e))?;
+        let text = String::from_utf8_lossy(&bytes[..length]);
+        let read = pressure::parse("", &text);
+        let read = read.map_err(|reason| Error::parse("a file of pressure", reason))?;
+        Ok(Nanos::micros(read.some.total_us))
     }
 
     /// Waits until a trigger fires, `end` becomes readable (a process that ends), a signal comes or the
@@ -72,6 +91,20 @@ mod tests {
         let path = Path::new("/proc/pressure/memory");
         let made = PressureTrigger::new(path, Nanos::millis(1), Nanos::millis(2));
         assert!(made.is_err());
+    }
+
+    /// As often as one likes, from the file that is open.
+    #[test]
+    fn a_trigger_reads_what_the_file_says() {
+        let path = Path::new("/proc/pressure/io");
+        let made = PressureTrigger::new(path, Nanos::secs(1), Nanos::secs(2));
+        let Ok(trigger) = made else { return }; // no root, or no pressure
+        let of_file = || crate::pressure::total(&crate::Linux, path).unwrap();
+        for _ in 0..3 {
+            let before = of_file();
+            let total = trigger.total().unwrap();
+            assert!(before <= total && total <= of_file());
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) fn read_file(
     parse(resource, &text).map_err(|reason| Error::parse(path.display(), reason))
 }
 
-fn parse(resource: &str, text: &str) -> std::result::Result<Pressure, String> {
+pub(crate) fn parse(resource: &str, text: &str) -> std::result::Result<Pressure, String> {
     let (mut some, mut full) = (None, None);
     for line in text.lines() {
         let (kind, values) = line.split_once(' ').unwrap_or((line, ""));
