@@ -44,7 +44,7 @@ use cpus::Cpus;
 use disk::{Disks, Share};
 use file_locks::FileLocks;
 use history::{Line, MOST_PIECES, Past, Piece};
-use idle::{Asked, Asleep, One, Pairs};
+use idle::{Asked, Asleep, Met, One, Pairs};
 pub use path::Break;
 pub(crate) use path::Quick;
 use path::{ActorId, Doing, For, HopId, IDLE, NOBODY, NOT_KEPT, Name, PathId, Paths};
@@ -557,14 +557,9 @@ impl Graph {
             let kind = self.paths.name(&"file lock".into());
             what = For::Lock { kind, address: 0 };
         }
-        // Room to write wakes who waits to read, too: only now the other reads what it was sent before that wait.
-        let room = wait.waker.as_ref().and_then(|waker| waker.call.as_ref());
-        let room = room.is_some_and(sleeps::receives);
-        let asked = match (room, what) {
-            (true, For::Data | For::Events) if !several => Asked::Yes,
-            (true, _) => Asked::No,
-            (false, _) => self.asked(tid, what, ended, (left, woken), several),
-        };
+        let taker = wait.waker.as_ref().and_then(|waker| waker.call.as_ref());
+        let received = matches!(ended, Ended::By(_)) && taker.is_some_and(sleeps::receives);
+        let asked = self.asked(tid, what, ended, (left, woken), (received, several));
         let actor = self.threads.get(&tid).map_or(NOBODY, |thread| thread.actor);
         let place = self.sleeps.place(wait, &mut self.paths);
         let hop = self.paths.hop(actor, Doing::Waits { what, call, place });
@@ -647,7 +642,7 @@ impl Graph {
         if by_itself
             && ended != Ended::DelayedAck
             && !matches!(asked, Asked::Yes | Asked::Unseen)
-            && !room
+            && !received
             && !polls
             && let Some(thread) = self.threads.get_mut(&tid)
         {
@@ -670,15 +665,17 @@ impl Graph {
         }
         let asleep = Asleep {
             polls,
-            wait,
+            call: wait.call.as_ref().and_then(|call| call.name.as_deref()),
+            blocked: wait.state == Some(State::Blocked) || wait.within == Some(Within::User),
+            over: wait.woken.is_some() || wait.ran.is_some(),
             what,
             ended,
             asked,
             several,
-            behind: &behind.0,
         };
         let idleness = looks.and_then(|looks| looks.idleness);
-        let idleness = idleness.or_else(|| idle::judge(&asleep, &self.paths));
+        let is_busy = || idle::is_busy(&behind.0, &self.paths);
+        let idleness = idleness.or_else(|| idle::judge(&asleep, is_busy));
         self.behind = behind;
         (what, hop, idleness)
     }
@@ -789,7 +786,7 @@ impl Graph {
         what: For,
         ended: Ended,
         (left, woken): (u64, u64),
-        several: bool,
+        (received, several): (bool, bool),
     ) -> Asked {
         let one = |threads: &HashMap<u32, Thread, Quick>, tid| {
             let thread = threads.get(&tid);
@@ -828,21 +825,28 @@ impl Graph {
         if self.threads.get(&by).is_some_and(works_for) {
             return Asked::Yes;
         }
-        let (waker, sleeper) = (one(&self.threads, by), one(&self.threads, tid));
-        let asked = self.pairs.wakes(waker, sleeper, left, woken);
-        if asked == Asked::Yes {
-            return asked;
+        if received && !matches!(what, For::Data | For::Events) {
+            return Asked::No;
         }
-        if self.pairs.waits_since(by, tid, woken)
-            && let Some(thread) = self.threads.get_mut(&by)
-        {
-            thread.asks = Some((tid, woken));
-        }
+        let met = Met {
+            waker: one(&self.threads, by),
+            sleeper: one(&self.threads, tid),
+            left,
+            woken,
+            received,
+            several,
+        };
         let woken_by = |of: u32| self.threads.get(&of).and_then(|thread| thread.woken_by);
-        match self.pairs.was_handed_on(tid, by, woken_by) {
-            true => Asked::Yes,
-            false => asked,
+        let asked = self.pairs.ends(&met, woken_by);
+        // Whose question was taken only now asked it now, as far as is known.
+        for (asker, of) in [(by, tid), (tid, by)] {
+            if self.pairs.waits_since(asker, of, woken)
+                && let Some(thread) = self.threads.get_mut(&asker)
+            {
+                thread.asks = Some((of, woken));
+            }
         }
+        asked
     }
 
     /// Whether the wait of `tid` for bytes was as long as an acknowledgement of TCP is held back (`TCP_DELACK_MIN`, 40 ms,

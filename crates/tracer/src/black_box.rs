@@ -36,7 +36,7 @@ use crate::spool::{self, DESCRIPTION, END, End, Spool};
 use crate::waits::{Cgroups, MAPS, Mapped, WaitsDescription, syscall_names, unsupported, waits_of};
 use kept::About;
 pub use kept::{keep, recover};
-use ring::{Part as Kept, Ring, Slice, is_end, is_thread, thread_of};
+use ring::{Part as Kept, Ring, Slice, is_end, thread_of};
 
 /// A wait of this length has a kernel stack of its own. Shorter ones cost more than they tell.
 const LONG: Nanos = Nanos::millis(10);
@@ -187,7 +187,8 @@ impl<'s> BlackBox<'s> {
         Bytes(self.ring.bytes() as u64)
     }
 
-    /// Takes what has come into memory and gives each record to `each`. Older records than of `from` go, and the oldest where
+    /// Takes what has come into memory and gives each record to `each`: threads that begin, waits and signals in the order of time, threads
+    /// that end. Older records than of `from` go, and the oldest where
     /// they are too many. Returns how many records were lost since the last time because a ring of the kernel was full.
     ///
     /// # Errors
@@ -207,10 +208,7 @@ impl<'s> BlackBox<'s> {
             .into_iter()
             .partition(|record| is_end(record));
         lives.into_iter().for_each(&mut each);
-        let others = slice.records().map(|(_, record)| record);
-        others
-            .filter(|record| !is_thread(record))
-            .for_each(&mut each);
+        slice.others().into_iter().for_each(&mut each);
         ends.into_iter().for_each(&mut each);
         let lost = self.capture.lost().map_err(unsupported)?;
         slice.lost = lost.saturating_sub(self.lost);

@@ -84,9 +84,11 @@ fn is_loss(asks: &mut Asks, calls: &[Option<Call>], call: &Call, wait: &Wait) ->
         _ => false,
     };
     let waker = Some(wait.waker).filter(|&waker| by_task && waker != 0 && wait.woken > 0);
+    let woken = if wait.woken > 0 { wait.woken } else { wait.ran };
     asks.is_loss(&Slept {
         tid: wait.tid,
-        woken: wait.woken,
+        left: wait.left,
+        woken,
         call: &call.name,
         arguments: wait.arguments.map(Some),
         waker,
@@ -248,8 +250,9 @@ impl Stream {
                 self.frames.ended(task.tid, task.time);
                 return None;
             }
-            if task.event == TaskEvent::Forked {
-                self.asks.born(task.tid);
+            if task.event == TaskEvent::Forked && !task.is_kernel_thread {
+                let maker = task.maker.unwrap_or(task.parent);
+                self.asks.born(task.tid, maker, task.start);
             }
             if self.followed.contains(&task.parent) {
                 self.followed.insert(task.tgid);

@@ -29,12 +29,11 @@
 
 use std::collections::HashMap;
 
-use stopgap_events::wait::{State, Wait, Within};
 use stopgap_stats::explain::Idleness;
 
 use super::history::Piece;
 use super::path::{Break, Doing, For, Paths, Quick};
-use super::sleeps::{Ended, connects, waits_for_room};
+use super::sleeps::{Ended, waits_for_room};
 use crate::call::{Role, role};
 
 /// Pairs of threads that are remembered.
@@ -91,6 +90,18 @@ pub(super) struct One {
     pub(super) idled: u64,
 }
 
+/// A sleep for bytes, events, a signal or a word, and the thread that ended it.
+pub(super) struct Met {
+    pub(super) waker: One,
+    pub(super) sleeper: One,
+    pub(super) left: u64,
+    pub(super) woken: u64,
+    /// Whether the waker took bytes: room to write wakes who waits to read, too.
+    pub(super) received: bool,
+    /// Whether the sleeper waits for several descriptors at once.
+    pub(super) several: bool,
+}
+
 impl Pair {
     /// Returns the thread that asks.
     fn asker(&self, key: (u32, u32)) -> Option<u32> {
@@ -111,7 +122,7 @@ impl Pair {
 
 impl Pairs {
     /// `waker` has woken `sleeper` at `at`, which waited for bytes, events, a signal or a word since `left`.
-    pub(super) fn wakes(&mut self, waker: One, sleeper: One, left: u64, at: u64) -> Asked {
+    fn wakes(&mut self, waker: One, sleeper: One, left: u64, at: u64) -> Asked {
         let key = (waker.tid.min(sleeper.tid), waker.tid.max(sleeper.tid));
         if self.0.len() >= MOST_PAIRS {
             self.0.clear();
@@ -176,6 +187,38 @@ impl Pairs {
         }
     }
 
+    /// A thread has ended the sleep of another, or taken bytes in the middle of it. Returns whether the sleeping thread had asked
+    /// for it, or for what another thread does that it asked.
+    pub(super) fn ends(
+        &mut self,
+        met: &Met,
+        woken_by: impl Fn(u32) -> Option<(u32, u64)>,
+    ) -> Asked {
+        let (waker, sleeper) = (met.waker, met.sleeper);
+        if met.received {
+            // A loop of events may have answered, and the reader takes that.
+            if met.several {
+                return Asked::No;
+            }
+            // Only now it reads what it was sent before that wait.
+            self.receives(waker, sleeper, met.left, met.woken);
+            return Asked::Yes;
+        }
+        let asked = self.wakes(waker, sleeper, met.left, met.woken);
+        let handed_on = asked != Asked::Yes && self.was_handed_on(sleeper.tid, waker.tid, woken_by);
+        if handed_on { Asked::Yes } else { asked }
+    }
+
+    /// `reader` has taken what `sender` had sent before it fell asleep. To a busy thread that woke nobody: it is seen only now.
+    fn receives(&mut self, reader: One, sender: One, left: u64, at: u64) {
+        let key = (reader.tid.min(sender.tid), reader.tid.max(sender.tid));
+        let (by, of) = if reader.tid == key.0 { (0, 1) } else { (1, 0) };
+        let seen = |pair: &Pair| pair.woken[by] > pair.woken[of];
+        if !self.0.get(&key).is_some_and(seen) {
+            self.wakes(sender, reader, left, at);
+        }
+    }
+
     /// Returns which of two threads asks the other, as what they do in between shows.
     pub(super) fn idler(&self, one: u32, other: u32) -> Option<u32> {
         let key = (one.min(other), one.max(other));
@@ -183,7 +226,7 @@ impl Pairs {
     }
 
     /// Whether `by`, which woke `tid`, had been asked by a thread that `tid` asked, or by one that was asked by that one.
-    pub(super) fn was_handed_on(
+    fn was_handed_on(
         &self,
         tid: u32,
         by: u32,
@@ -226,20 +269,23 @@ impl Pairs {
 pub(super) struct Asleep<'a> {
     /// Whether it looks now and then whether an answer is there that it has asked for.
     pub(super) polls: bool,
-    pub(super) wait: &'a Wait,
+    /// Its call.
+    pub(super) call: Option<&'a str>,
+    /// Whether no signal ends it, or it is a page fault.
+    pub(super) blocked: bool,
+    /// Whether it was over when the recording ended.
+    pub(super) over: bool,
     pub(super) what: For,
     pub(super) ended: Ended,
     pub(super) asked: Asked,
     /// Whether it waits for several descriptors at once.
     pub(super) several: bool,
-    /// The chains behind it.
-    pub(super) behind: &'a [Piece],
 }
 
-/// Judges a sleep: one for all of it, or `None` where each part of it is judged by [`of_child`].
-pub(super) fn judge(asleep: &Asleep<'_>, paths: &Paths) -> Option<Idleness> {
+/// Judges a sleep: one for all of it, or `None` where each part of it is judged by [`of_child`]. `is_busy`: whether who ended it worked
+/// for most of its time, by itself or by those that it waited for.
+pub(super) fn judge(asleep: &Asleep<'_>, is_busy: impl Fn() -> bool) -> Option<Idleness> {
     use Idleness::{Idle, MayBeIdle, Stalled};
-    let not_over = asleep.wait.woken.is_none() && asleep.wait.ran.is_none();
     Some(match asleep.what {
         For::Lock { .. }
         | For::Io
@@ -252,40 +298,33 @@ pub(super) fn judge(asleep: &Asleep<'_>, paths: &Paths) -> Option<Idleness> {
         For::Time | For::Work => Idle,
         For::Child => return None,
         _ if asleep.asked == Asked::Yes => Stalled,
-        _ if asleep.wait.call.as_ref().is_some_and(waits_for_room) => Stalled,
-        _ if asleep.wait.call.as_ref().is_some_and(connects) => Stalled,
-        // Uninterruptible, and nobody says why: not for work.
-        For::Something if asleep.wait.state == Some(State::Blocked) => Stalled,
-        // A page fault: nobody waits for work there.
-        For::Something if asleep.wait.within == Some(Within::User) => Stalled,
+        _ if asleep.call.is_some_and(waits_for_room) => Stalled,
+        // Uninterruptible or a page fault, and nobody says why: not for work.
+        For::Something if asleep.blocked => Stalled,
         // A driver's own wait, of which nothing tells: only another thread's word may be work.
         For::Something => match asleep.ended {
             Ended::By(_) => MayBeIdle,
             _ => Stalled,
         },
         _ if asleep.asked == Asked::Perhaps => MayBeIdle,
-        _ if asleep.asked == Asked::Unseen && is_busy(asleep.behind, paths) => Stalled,
+        _ if asleep.asked == Asked::Unseen && is_busy() => Stalled,
         // Whoever it asks may not look at the question: a server that another has locked. A blocking read waits for answers; a loop of
         // events may wait for anything.
         For::Data if asleep.asked == Asked::Unseen => Stalled,
         For::Events if asleep.asked == Asked::Unseen && !asleep.several => MayBeIdle,
         // Of one that computed all the while: a question to it would not have been seen.
-        For::Data | For::Events
-            if !asleep.several && is_by(asleep) && is_busy(asleep.behind, paths) =>
-        {
-            MayBeIdle
-        }
-        _ if asleep.asked == Asked::Mutual && is_busy(asleep.behind, paths) => MayBeIdle,
+        For::Data | For::Events if !asleep.several && is_by(asleep) && is_busy() => MayBeIdle,
+        _ if asleep.asked == Asked::Mutual && is_busy() => MayBeIdle,
         For::Signal => Idle,
         // The kernel says that nothing else can be meant: a terminal, inotify, a new connection.
-        For::Events if !is_poll(asleep.wait) => Idle,
+        For::Events if !is_poll(asleep.call) => Idle,
         For::Events | For::Data | For::Word { .. } => match asleep.ended {
             Ended::By(_) => match asleep.what {
-                For::Word { .. } if is_busy(asleep.behind, paths) => MayBeIdle,
+                For::Word { .. } if is_busy() => MayBeIdle,
                 _ => Idle,
             },
             Ended::Timer | Ended::Timeout | Ended::ProcessOver => Idle,
-            Ended::Nobody if not_over => Idle,
+            Ended::Nobody if !asleep.over => Idle,
             Ended::Interrupt if asleep.what == For::Events => Idle,
             Ended::Network if asleep.what == For::Events && asleep.several => Idle,
             Ended::Disk | Ended::Device => Stalled,
@@ -300,9 +339,8 @@ fn is_by(asleep: &Asleep<'_>) -> bool {
     matches!(asleep.ended, Ended::By(_))
 }
 
-fn is_poll(wait: &Wait) -> bool {
-    let name = wait.call.as_ref().and_then(|call| call.name.as_deref());
-    name.is_none_or(|name| role(name) == Role::Waits)
+fn is_poll(call: Option<&str>) -> bool {
+    call.is_none_or(|name| role(name) == Role::Waits)
 }
 
 /// Judges a part of a wait for a child, by what is at its end.
@@ -339,7 +377,7 @@ pub(super) fn of_before(what: For) -> Idleness {
 }
 
 /// Whether most of the time went by in work, and not in a sleep on purpose or in a wait for somebody elsewhere.
-fn is_busy(behind: &[Piece], paths: &Paths) -> bool {
+pub(super) fn is_busy(behind: &[Piece], paths: &Paths) -> bool {
     let (mut busy, mut all) = (0_u64, 0_u64);
     for piece in behind {
         all += piece.ns;

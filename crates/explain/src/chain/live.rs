@@ -1,13 +1,16 @@
-//! The rules of idleness (docs/explain.md, "Idle or stalled") as far as they can be told when a wait has just ended, of the
+//! The rules of idleness (docs/explain.md, "Idle or stalled") when a wait has just ended, of the
 //! wait alone and of who woke whom before it: for `stopgap watch`, which sees each wait of the machine once.
 //!
-//! What needs the past of the thread that ended a wait is not told here: whether it was busy, and whether a child slept on purpose.
+//! The rules are those of the graph ([`super::idle`]). Less is known: no stack says what a sleep is for, and of the thread that ended
+//! it only when its last wait for work was over.
 
 use std::collections::HashMap;
 
-use super::idle::{Asked, One, Pairs};
-use super::path::Quick;
-use super::sleeps::{Family, family_of, is_mutex, sends_at_once};
+use stopgap_stats::explain::Idleness;
+
+use super::idle::{self, Asked, Asleep, Met, One, Pairs};
+use super::path::{For, Quick};
+use super::sleeps::{Ended, Family, family_of, is_mutex, sends_at_once, waits_for_room, what_of};
 use crate::call::{Role, role, waits_for_several};
 
 /// Threads that are remembered.
@@ -29,7 +32,7 @@ pub enum ByCall {
 /// Returns what an interruptible sleep in the call `name` is.
 #[must_use]
 pub fn by_call(name: &str, arguments: [Option<u64>; 3]) -> ByCall {
-    if role(name) == Role::Sends || name == "connect" {
+    if waits_for_room(name) {
         return ByCall::Loss;
     }
     match family_of(name, arguments) {
@@ -89,6 +92,8 @@ pub fn word_of_sleep(counted: Counted, name: &str) -> &'static str {
 pub struct Slept<'a> {
     /// The thread.
     pub tid: u32,
+    /// When it fell asleep.
+    pub left: u64,
     /// When it was woken.
     pub woken: u64,
     /// Its call, and the call's first arguments.
@@ -104,7 +109,10 @@ pub struct Slept<'a> {
 /// What is known of a thread.
 #[derive(Debug, Clone, Copy, Default)]
 struct Thread {
+    /// The thread that made it, where that was seen.
+    parent: Option<u32>,
     born: bool,
+    began: u64,
     several: bool,
     idled: u64,
     woken_by: Option<(u32, u64)>,
@@ -118,11 +126,13 @@ pub struct Asks {
 }
 
 impl Asks {
-    /// A thread was made.
-    pub fn born(&mut self, tid: u32) {
+    /// The thread `parent` has made `tid` at `time`.
+    pub fn born(&mut self, tid: u32, parent: u32, time: u64) {
         if let Some(thread) = self.thread(tid) {
             *thread = Thread {
+                parent: Some(parent),
                 born: true,
+                began: time,
                 ..Thread::default()
             };
         }
@@ -145,63 +155,70 @@ impl Asks {
     /// An answer is a loss of threads that wait for it alone: who waits for several descriptors has other work, as far as is
     /// known when the wait ends.
     pub fn is_loss(&mut self, slept: &Slept<'_>) -> bool {
-        let by = by_call(slept.call, slept.arguments);
+        let family = family_of(slept.call, slept.arguments);
+        let lock = |_: &str, address| For::Lock { kind: 0, address };
+        let what = what_of(family, slept.arguments, lock);
         let several = waits_for_several(slept.call, slept.arguments[1]);
-        let mut asked = Asked::No;
-        if by == ByCall::Answer {
-            // Room to write wakes who waits to read, too: only now the other reads what it was sent before that wait.
-            let room = slept.waker_call.map(role) == Some(Role::Receives);
-            if room && !several {
-                asked = Asked::Yes;
-            }
-            if let Some(waker) = slept.waker.filter(|_| !room) {
-                asked = self.asked(slept, waker, several);
-            }
-            if !matches!(asked, Asked::Yes | Asked::Unseen)
-                && !room
-                && let Some(thread) = self.thread(slept.tid)
-            {
-                thread.idled = slept.woken;
-            }
-        } else if by == ByCall::Idle
-            && let Some(thread) = self.thread(slept.tid)
-        {
-            thread.idled = slept.woken;
-        }
-        if let Some(waker) = slept.waker
-            && let Some(thread) = self.thread(slept.tid)
-        {
-            thread.woken_by = Some((waker, slept.woken));
-        }
-        match by {
-            ByCall::Loss => true,
-            ByCall::Idle => false,
-            ByCall::Answer => asked == Asked::Yes && !several,
-            ByCall::Driver => slept.waker.is_none(),
-        }
-    }
-
-    fn asked(&mut self, slept: &Slept<'_>, waker: u32, several: bool) -> Asked {
+        let for_answer = matches!(
+            what,
+            For::Events | For::Data | For::Word { .. } | For::Signal
+        );
         if several && let Some(thread) = self.thread(slept.tid) {
             thread.several = true;
         }
+        let received = slept.waker.is_some() && slept.waker_call.map(role) == Some(Role::Receives);
+        let asked = match slept.waker {
+            Some(waker) if for_answer => self.asked(slept, waker, (received, several)),
+            _ => Asked::No,
+        };
+        let asleep = Asleep {
+            polls: false,
+            call: Some(slept.call),
+            blocked: false,
+            over: true,
+            what,
+            ended: slept.waker.map_or(Ended::Interrupt, Ended::By),
+            asked,
+            several,
+        };
+        // It has not waited for work since: it did something.
+        let waker = slept.waker.and_then(|waker| self.threads.get(&waker));
+        let is_busy = || waker.is_some_and(|waker| waker.idled <= slept.left);
+        let stalled = idle::judge(&asleep, is_busy) == Some(Idleness::Stalled);
+        let by_itself = for_answer || what == For::Time;
+        if let Some(thread) = self.thread(slept.tid) {
+            if by_itself && !received && !matches!(asked, Asked::Yes | Asked::Unseen) {
+                thread.idled = slept.woken;
+            }
+            if let Some(waker) = slept.waker {
+                thread.woken_by = Some((waker, slept.woken));
+            }
+        }
+        stalled && !(for_answer && several)
+    }
+
+    fn asked(&mut self, slept: &Slept<'_>, waker: u32, (received, several): (bool, bool)) -> Asked {
         let one = |tid: u32| {
             let thread = self.threads.get(&tid).copied().unwrap_or_default();
             One {
                 tid,
                 born: thread.born,
-                // Not known here.
-                parent: None,
-                began: 0,
+                parent: thread.parent,
+                began: thread.began,
                 several: thread.several,
                 idled: thread.idled,
             }
         };
-        let (by, sleeper) = (one(waker), one(slept.tid));
-        let asked = self.pairs.wakes(by, sleeper, slept.woken, slept.woken);
+        let met = Met {
+            waker: one(waker),
+            sleeper: one(slept.tid),
+            left: slept.left,
+            woken: slept.woken,
+            received,
+            several,
+        };
         let woken_by = |of: u32| self.threads.get(&of).and_then(|thread| thread.woken_by);
-        let handed_on = asked != Asked::Yes && self.pairs.was_handed_on(slept.tid, waker, woken_by);
-        if handed_on { Asked::Yes } else { asked }
+        self.pairs.ends(&met, woken_by)
     }
 }
 
@@ -236,6 +253,7 @@ mod tests {
     fn an_answer_is_a_loss_and_what_nobody_asked_for_is_not() {
         let read = |tid, waker, woken| Slept {
             tid,
+            left: woken - 900,
             woken,
             call: "read",
             arguments: [Some(3), None, None],
@@ -243,14 +261,14 @@ mod tests {
             waker_call: Some("write"),
         };
         let mut asks = Asks::default();
-        asks.born(7);
+        asks.born(7, 1, 0);
         assert!(!asks.is_loss(&read(8, 7, 1_000)), "the server had no work");
         assert!(asks.is_loss(&read(7, 8, 2_000)), "the client's answer");
         assert!(!asks.is_loss(&read(8, 7, 3_000)));
         assert!(asks.is_loss(&read(7, 8, 4_000)));
         // A consumer asks for nothing.
         let mut asks = Asks::default();
-        asks.born(7);
+        asks.born(7, 1, 0);
         for woken in [1_000, 2_000, 3_000] {
             assert!(!asks.is_loss(&read(8, 7, woken)));
         }
@@ -267,7 +285,7 @@ mod tests {
         assert!(!asks.is_loss(&reads("poll", several)), "a loop of events");
         // By 9, which the server asked.
         let mut asks = Asks::default();
-        asks.born(7);
+        asks.born(7, 1, 0);
         assert!(!asks.is_loss(&read(8, 7, 1_000)));
         assert!(!asks.is_loss(&read(9, 8, 1_500)));
         assert!(asks.is_loss(&read(7, 9, 2_000)));
@@ -276,9 +294,10 @@ mod tests {
     #[test]
     fn who_waits_for_several_has_other_work() {
         let mut asks = Asks::default();
-        asks.born(7);
+        asks.born(7, 1, 0);
         let slept = |tid, waker, call, woken| Slept {
             tid,
+            left: woken - 900,
             woken,
             call,
             arguments: [Some(3), Some(2), None],

@@ -125,6 +125,28 @@ pub(super) fn sends_at_once(name: &str) -> bool {
     )
 }
 
+/// Returns what an interruptible sleep in a call of a family is for. `lock` makes that for a lock of a kind at an address.
+pub(super) fn what_of(
+    family: Family,
+    arguments: [Option<u64>; 3],
+    lock: impl FnOnce(&str, u64) -> For,
+) -> For {
+    let address = arguments[0].unwrap_or(0);
+    match family {
+        Family::Time => For::Time,
+        Family::Futex if is_mutex(arguments) => lock("futex", address),
+        Family::Futex => For::Word { address },
+        Family::FileLock => lock("file lock", 0),
+        Family::Semaphore => For::Word { address: 0 },
+        Family::Events => For::Events,
+        Family::Child => For::Child,
+        Family::Signal => For::Signal,
+        Family::Sync => For::Io,
+        Family::Socket | Family::Data => For::Data,
+        Family::Other => For::Something,
+    }
+}
+
 /// `FUTEX_WAIT` for the value 2: a mutex that has waiters, as glibc, musl and Rust's library have it; or a
 /// priority-inheriting one (`FUTEX_LOCK_PI`, `FUTEX_LOCK_PI2`).
 pub(super) fn is_mutex([_, operation, value]: [Option<u64>; 3]) -> bool {
@@ -133,21 +155,14 @@ pub(super) fn is_mutex([_, operation, value]: [Option<u64>; 3]) -> bool {
     matches!(command, Some(6 | 13)) || (matches!(command, Some(0 | 9)) && value == Some(2))
 }
 
-/// Whether a thread that waits in such a call waits for room for what it writes.
-pub(super) fn waits_for_room(call: &Call) -> bool {
-    call.name
-        .as_deref()
-        .is_some_and(|name| role(name) == Role::Sends || matches!(name, "msgsnd" | "mq_timedsend"))
+/// Whether a thread that waits in such a call waits for room for what it writes, or for a connection that it asks for.
+pub(super) fn waits_for_room(name: &str) -> bool {
+    role(name) == Role::Sends || matches!(name, "msgsnd" | "mq_timedsend" | "connect")
 }
 
 /// Whether bytes are taken in such a call.
 pub(super) fn receives(call: &Call) -> bool {
     (call.name.as_deref()).is_some_and(|name| role(name) == Role::Receives)
-}
-
-/// Whether a thread that waits in such a call asks for a connection.
-pub(super) fn connects(call: &Call) -> bool {
-    call.name.as_deref() == Some("connect")
 }
 
 /// Whether such a call waits for several descriptors.
@@ -354,26 +369,14 @@ impl Sleeps {
                 _ => For::Something,
             };
         };
+        let blocked = wait.state == Some(State::Blocked);
         match family(call) {
-            Family::Time => For::Time,
-            Family::Futex if is_mutex(call.arguments) => {
-                lock("futex", call.arguments[0].unwrap_or(0), paths)
-            }
-            Family::Futex => For::Word {
-                address: call.arguments[0].unwrap_or(0),
-            },
-            Family::FileLock => lock("file lock", 0, paths),
-            Family::Semaphore => For::Word { address: 0 },
-            Family::Events => For::Events,
-            Family::Child => For::Child,
-            Family::Signal => For::Signal,
-            Family::Sync => For::Io,
-            Family::Socket => For::Data,
-            _ if wait.for_io == Some(true) => For::Io,
+            Family::Data | Family::Other if wait.for_io == Some(true) => For::Io,
             // Only a signal's absence ends it: not for bytes, which may never come.
-            Family::Data if wait.state == Some(State::Blocked) => For::Something,
-            Family::Data => For::Data,
-            Family::Other => For::Something,
+            Family::Data if blocked => For::Something,
+            family => what_of(family, call.arguments, |kind, address| {
+                lock(kind, address, paths)
+            }),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod fences;
 mod file_locks;
+mod live;
 mod machine;
 mod windows;
 

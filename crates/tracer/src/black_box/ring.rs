@@ -21,6 +21,12 @@ const TIME: usize = 16;
 const COMM: usize = 104;
 const MAKER: usize = 120;
 
+/// The kinds of records of waits, and where they have the time of their end; and where a signal has its time.
+const WAIT: u8 = 1;
+const WAIT_STACK: u8 = 2;
+const RAN: usize = 24;
+const SENT: usize = 8;
+
 /// Memory that a slice may have beside its entries and an eighth of them.
 const SPARE: usize = 4 << 10;
 
@@ -59,6 +65,15 @@ impl Slice {
         let mut threads: Vec<&[u8]> = records.filter(|record| is_thread(record)).collect();
         threads.sort_by_key(|record| time_of(record));
         threads
+    }
+
+    /// Records that are none of threads, waits and signals in the order of time: who woke whom first shows who asks.
+    pub(super) fn others(&self) -> Vec<&[u8]> {
+        let records = self.records().map(|(_, record)| record);
+        let mut others: Vec<&[u8]> = records.filter(|record| !is_thread(record)).collect();
+        // Each CPU's records are in order already, and this sort is one for such runs.
+        others.sort_by_key(|record| over_at(record));
+        others
     }
 
     /// All of it, for another process.
@@ -213,6 +228,16 @@ impl Ring {
     }
 }
 
+/// Returns when a wait was over, or when a signal was sent.
+fn over_at(record: &[u8]) -> u64 {
+    let at = match record.first() {
+        Some(&(WAIT | WAIT_STACK)) => RAN,
+        _ => SENT,
+    };
+    let time = record.get(at..).and_then(|bytes| bytes.first_chunk());
+    time.map_or(0, |time| u64::from_le_bytes(*time))
+}
+
 /// Returns when a thread's record was written.
 fn time_of(record: &[u8]) -> u64 {
     let time = record[TIME..].first_chunk().copied();
@@ -220,7 +245,7 @@ fn time_of(record: &[u8]) -> u64 {
 }
 
 /// Whether a record is one of a thread.
-pub(super) fn is_thread(record: &[u8]) -> bool {
+fn is_thread(record: &[u8]) -> bool {
     record.first() == Some(&TASK) && record.len() >= MAKER + 4
 }
 
@@ -330,6 +355,23 @@ mod tests {
         assert_eq!(read(&ring, 21), (vec![(7, b'c')], vec![1], Some(20)));
         ring.push(slice(30, &[&[2; 112]]), 25, 1 << 20);
         assert_eq!(read(&ring, 0), (vec![(7, b'c')], vec![1, 2], Some(20)));
+    }
+
+    /// The records of a CPU stand one after the other, then those of the next.
+    #[test]
+    fn waits_and_signals_of_all_cpus_are_in_the_order_of_time() {
+        let record = |kind: u8, at: usize, time: u8| {
+            let mut record = vec![0; 112];
+            (record[0], record[at]) = (kind, time);
+            record
+        };
+        let wait = |kind, ran| record(kind, RAN, ran);
+        let first = [wait(WAIT, 2), wait(WAIT_STACK, 5), task(1, 7, b'a')];
+        let second = [wait(WAIT, 1), record(8, SENT, 3), wait(WAIT, 4)];
+        let all: Vec<&[u8]> = first.iter().chain(&second).map(|one| &one[..]).collect();
+        let slice = slice(0, &all);
+        let times: Vec<u64> = slice.others().into_iter().map(over_at).collect();
+        assert_eq!(times, [1, 2, 3, 4, 5]);
     }
 
     #[test]

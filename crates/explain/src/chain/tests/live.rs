@@ -1,0 +1,120 @@
+//! The rules of `stopgap watch`, of a wait that has just ended, beside those of the graph.
+
+use super::super::live::{Asks, Slept, may_carry};
+use super::*;
+
+/// Returns whether the sleep of a row was a loss; `None` of other rows.
+fn told(asks: &mut Asks, row: &Event) -> Option<bool> {
+    let (Some(tid), Kind::Wait(wait)) = (row.tid, &row.kind) else {
+        return None;
+    };
+    let (call, waker) = (wait.call.as_ref()?, wait.waker.as_ref()?);
+    let waker_call = waker.call.as_ref().and_then(|call| call.name.as_deref());
+    let by_task = match waker.context {
+        Some(Context::Task) => true,
+        Some(Context::Softirq) => waker_call.is_some_and(may_carry),
+        _ => false,
+    };
+    (wait.state == Some(State::Sleeping)).then(|| {
+        asks.is_loss(&Slept {
+            tid,
+            left: wait.left.0,
+            woken: wait.woken.unwrap().0,
+            call: call.name.as_deref().unwrap(),
+            arguments: call.arguments,
+            waker: by_task.then_some(waker.task.tid),
+            waker_call,
+        })
+    })
+}
+
+/// Returns whether the graph and the live rules call the last sleep a loss. Threads began in the recording.
+fn both(rows: &[Event]) -> (bool, bool) {
+    let mut graph = Graph::new();
+    are_born(&mut graph, rows);
+    let mut asks = Asks::default();
+    for tid in 1..10 {
+        asks.born(tid, 99, 0);
+    }
+    let mut last = false;
+    for row in rows {
+        graph.event(row);
+        last = told(&mut asks, row).unwrap_or(last);
+    }
+    let tid = rows.last().unwrap().tid.unwrap();
+    let idleness = graph.threads[&tid].last.unwrap().idleness;
+    (idleness == Some(Idleness::Stalled), last)
+}
+
+/// 1 asks 2 by a socket. A question that finds 2 awake wakes nobody, but the next wait of 1 ends when 2 takes the question.
+///
+/// ```text
+/// 1   asks, reads ..|............| reads .......|
+/// 2   opens a file  | takes it   | answers, reads
+/// ```
+#[test]
+fn a_question_to_a_busy_thread_is_seen_when_it_is_taken() {
+    let read = |tid, left, woken, by, of| {
+        let times = [left, woken, woken];
+        wait_row(tid, times, ("read", [3, 0, 0]), woken_by(by, Some(of)))
+    };
+    let first = [read(1, 51, 80, 2, "read"), read(1, 80, 400, 2, "write")];
+    assert_eq!(both(&first), (true, true), "the first question");
+    let mut later = vec![
+        read(2, 1, 50, 1, "write"),
+        read(1, 50, 51, 2, "read"),
+        read(1, 51, 60, 2, "write"),
+    ];
+    for at in (60..660).step_by(100) {
+        // 2 goes on to the next question without a sleep.
+        later.push(read(1, at, at + 1, 2, "read"));
+        later.push(read(1, at + 1, at + 100, 2, "write"));
+        assert_eq!(both(&later), (true, true), "{at}");
+    }
+    // Without a sign that it was taken, as of a pipe.
+    let pipe = [
+        later[0].clone(),
+        later[2].clone(),
+        read(1, 60, 360, 2, "write"),
+    ];
+    assert_eq!(both(&pipe), (true, true));
+    // The answer is read later, and its writer waits for the next question: that is no question by itself.
+    later.push(read(2, 700, 701, 1, "read"));
+    later.push(read(2, 702, 999, 1, "write"));
+    assert_eq!(both(&later), (false, false));
+    // Nobody asks: 2 says something when it likes.
+    let pushes: Vec<Event> = (0..6)
+        .map(|n| read(1, n * 100, n * 100 + 99, 2, "write"))
+        .collect();
+    assert_eq!(both(&pushes), (false, false));
+    // An interrupt in the middle of somebody's read shows nothing.
+    let packet = with(read(1, 0, 300, 2, "read"), |wait| {
+        wait.waker.as_mut().unwrap().context = Some(Context::Softirq);
+    });
+    assert_eq!(both(&[packet]), (false, false));
+}
+
+/// A server's new process answers what its client asked the server that made it.
+#[test]
+fn who_was_made_for_a_question_answers_it() {
+    let read = ("read", [3, 0, 0]);
+    let rows = [
+        wait_row(2, [1, 50, 50], read, woken_by(1, Some("write"))),
+        wait_row(1, [51, 500, 500], read, woken_by(3, Some("write"))),
+        wait_row(3, [501, 600, 600], read, woken_by(1, Some("write"))),
+        wait_row(1, [601, 900, 900], read, woken_by(3, Some("write"))),
+    ];
+    let mut asks = Asks::default();
+    asks.born(1, 99, 0);
+    asks.born(2, 99, 0);
+    let told: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            if row.tid == Some(1) {
+                asks.born(3, 2, 60 * MS);
+            }
+            told(&mut asks, row)
+        })
+        .collect();
+    assert_eq!(told[3], Some(true), "{told:?}");
+}
