@@ -382,6 +382,7 @@ struct thread {
 	u64 kernel_ip;
 	u32 depth;
 	s32 kernel_call;
+	u64 ran;     // when it got a CPU last
 	u64 fault;   // address of the last page fault
 	u64 faulted; // when it began
 	u64 begin[SPANS], detail[SPANS];
@@ -692,9 +693,12 @@ INLINE void leaves(void *ctx, struct task_struct *task, struct task_struct *next
 INLINE u64 woken_of(struct thread *thread)
 {
 	// The scheduler takes a thread off its queue before it tells of the switch, and another CPU may wake it in between. What
-	// is older is of a wait before. So nobody resets it, and no CPU undoes what another is writing.
+	// is older is of a wait before. So nobody resets it, and no CPU undoes what another is writing. What it has run after is of a wait
+	// before, too, though it slept again soon: the waking that ends this sleep is not seen where it comes in the middle of another one.
 	u64 woken = thread->woken, left = thread->left;
-	return woken >= left ? woken : woken + ON_ITS_WAY_OUT >= left ? left : 0;
+	if (woken >= left)
+		return woken;
+	return woken > thread->ran && woken + ON_ITS_WAY_OUT >= left ? left : 0;
 }
 
 INLINE void fill(struct wait *wait, struct thread *thread, u32 tid, u32 previous, u64 woken, u64 now, u32 depth)
@@ -791,6 +795,7 @@ INLINE void arrives(struct task_struct *task, struct task_struct *previous, u64 
 			flush(batch);
 	}
 	thread->left = 0;
+	thread->ran = now;
 }
 
 SEC("tp_btf/sched_switch") int on_switch(u64 *ctx)
