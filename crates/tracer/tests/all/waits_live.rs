@@ -72,8 +72,8 @@ fn a_trace_that_is_written_meanwhile_is_the_one_that_is_written_afterwards() {
     assert!(spool.may_be_followed());
     let mut following = spool.follow(&Symbols::default(), Vec::new()).unwrap();
     let (mut marks, begin, mut ended) = (0, Linux.now(), None);
-    // On, until some of it is older than the watermark.
-    while ended.is_none() || Linux.now() < begin + Nanos::millis(500) {
+    // On, until some of it is older than the watermark. On a busy machine each turn may take long.
+    while ended.is_none() || Linux.now() < begin + Nanos::millis(500) || marks <= 10 {
         ended = ended.or_else(|| child.ended().unwrap());
         recording
             .pump(Some(child.watched()), Nanos::millis(5))
@@ -81,7 +81,6 @@ fn a_trace_that_is_written_meanwhile_is_the_one_that_is_written_afterwards() {
         marks += 1;
         following.reach(recording.drained(), || Ok(())).unwrap();
     }
-    assert!(marks > 10);
     let early = following.written();
     let spool = recording.stop(End::default()).unwrap();
     let written = following.finish(|| Ok(())).unwrap();
@@ -409,7 +408,8 @@ fn stacks_of_short_lived_processes_are_named() {
 #[test]
 fn the_stack_of_a_program_is_named_down_to_its_start() {
     let folder = tempfile::tempdir().unwrap();
-    let Some((spool, ..)) = spool_of(folder.path(), &["sleep", "0.2"]) else {
+    // On a busy machine the recorder reads the mappings of the process late.
+    let Some((spool, ..)) = spool_of(folder.path(), &["sleep", "1.5"]) else {
         return;
     };
     let (events, _) = events_of(&spool);
