@@ -6,6 +6,8 @@
 
 #[path = "capture.rs"]
 mod capture;
+#[path = "fences.rs"]
+mod fences;
 #[path = "states.rs"]
 mod states;
 #[path = "survive.rs"]

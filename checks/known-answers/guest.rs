@@ -1,17 +1,21 @@
 //! What the guest runs beside `stopgap`.
 //!
 //! ```text
-//! known prepare    mounts what is not mounted yet, swaps to compressed memory, makes a memory cgroup
+//! known mounts     mounts what is not mounted yet
+//! known prepare    does so, swaps to compressed memory, makes a memory cgroup
 //! known pressure   joins that cgroup, keeps the device open, and touches three times what the cgroup may have
 //! known watch stall|end -- WATCH -- HISTORY    runs WATCH on a disk, then stalls for ever, or ends it in order and runs HISTORY
 //! known lockdown   says how the kernel is locked down
 //! known naps       sleeps while the clock is set ahead and back
 //! known beside -- WATCH    runs WATCH, and stalls while the clock is set
+//! known fence WHO  waits for a fence of vgem that WHO signals
 //! ```
 //!
 //! `pressure` is what is recorded. Its page faults have to reclaim, in its own context, because nobody else does it for
 //! a cgroup; and it is asked of the module's shrinker, because the open device has an object in that cgroup.
 
+#[path = "late_fence.rs"]
+mod late_fence;
 #[path = "lives.rs"]
 mod lives;
 
@@ -41,13 +45,17 @@ type Outcome = Result<(), Box<dyn Error>>;
 fn main() {
     let what = std::env::args().nth(1).unwrap_or_default();
     let outcome = match &*what {
+        "mounts" => mounts(),
         "prepare" => prepare(),
         "pressure" => pressure(),
         "lockdown" => lives::lockdown(),
         "watch" => lives::watch(),
         "naps" => lives::naps(),
         "beside" => lives::beside(),
-        _ => Err("known prepare | pressure | lockdown | watch | naps | beside".into()),
+        "fence" => late_fence::fence(),
+        _ => Err(
+            "known mounts | prepare | pressure | lockdown | watch | naps | beside | fence".into(),
+        ),
     };
     if let Err(error) = outcome {
         eprintln!("known {what}: {error}");
@@ -55,7 +63,7 @@ fn main() {
     }
 }
 
-fn prepare() -> Outcome {
+fn mounts() -> Outcome {
     for (kind, on) in [
         (c"devtmpfs", "/dev"),
         (c"proc", "/proc"),
@@ -73,6 +81,11 @@ fn prepare() -> Outcome {
             Err(error) => return Err(failed(&error).into()),
         }
     }
+    Ok(())
+}
+
+fn prepare() -> Outcome {
+    mounts()?;
     // A fault of 4 KiB reclaims little at a time; of 2 MiB so much that this alone would be a stall.
     put(HUGE_PAGES, "never")?;
     swap()?;

@@ -1,12 +1,12 @@
 //! Recording on a kernel that is locked down, and while somebody sets the clock.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
 use stopgap_guest::protocol::{Cell, Plan, Transcript, Work};
 use stopgap_kernels::qemu::Qemu;
-use stopgap_kernels::{Image, Initramfs, InitramfsFile, Machine, run_all};
+use stopgap_kernels::{Image, Initramfs, InitramfsFile, Machine, Module, run_all};
 use stopgap_testing::{Skip, skip};
 
 use crate::survive::smallest;
@@ -25,8 +25,33 @@ fn boot(append: &[&str], commands: &[(&str, &str)]) -> Option<Transcript> {
         ));
         return None;
     };
-    let workspace = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
-    let own = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let cells = commands
+        .iter()
+        .map(|(name, command)| cell(name, command, &[]));
+    Some(boot_package(&package, &[], append, cells.collect()))
+}
+
+/// A command, and the files that it leaves for us.
+pub(crate) fn cell(name: &str, command: &str, files: &[&str]) -> Cell {
+    Cell {
+        name: name.to_owned(),
+        work: Work::Command {
+            argv: command.split(' ').map(str::to_owned).collect(),
+            files: files.iter().map(|&file| file.to_owned()).collect(),
+            limit: CELL_LIMIT,
+        },
+    }
+}
+
+/// Boots this kernel with these of its modules, and runs the cells.
+pub(crate) fn boot_package(
+    package: &Path,
+    modules: &[&str],
+    append: &[&str],
+    cells: Vec<Cell>,
+) -> Transcript {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let init = static_program(&workspace, "stopgap-guest", "stopgap-guest");
     let files = [
         (
@@ -43,17 +68,18 @@ fn boot(append: &[&str], commands: &[(&str, &str)]) -> Option<Transcript> {
         bytes,
         executable: true,
     });
-    let cells = commands.iter().map(|(name, command)| Cell {
-        name: (*name).to_owned(),
-        work: Work::Command {
-            argv: command.split(' ').map(str::to_owned).collect(),
-            files: Vec::new(),
-            limit: CELL_LIMIT,
-        },
-    });
-    let plan = serde_json::to_string(&Plan::new(cells.collect())).unwrap();
     let image = Image::open(package.to_str().unwrap()).unwrap();
-    let initramfs = Initramfs::build(&init, &plan, &[], &files).unwrap();
+    let modules = image
+        .modules
+        .resolve(modules, image.release.as_deref())
+        .unwrap();
+    assert!(modules.missing.is_empty(), "{:?}", modules.missing);
+    let plan = Plan {
+        modules: modules.modules.iter().map(Module::path).collect(),
+        ..Plan::new(cells)
+    };
+    let plan = serde_json::to_string(&plan).unwrap();
+    let initramfs = Initramfs::build(&init, &plan, &modules.modules, &files).unwrap();
     let qemu = Qemu::find(image.architecture).unwrap();
     let machine = Machine {
         limit: LIMIT,
@@ -76,10 +102,10 @@ fn boot(append: &[&str], commands: &[(&str, &str)]) -> Option<Transcript> {
         }
         print!("{err}");
     }
-    Some(transcript)
+    transcript
 }
 
-fn status(transcript: &Transcript, cell: &str) -> Option<i32> {
+pub(crate) fn status(transcript: &Transcript, cell: &str) -> Option<i32> {
     let ran = transcript.ran.iter().find(|ran| ran.name == cell);
     ran.unwrap_or_else(|| panic!("{cell}: {:?}", transcript.failed))
         .status
