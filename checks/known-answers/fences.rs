@@ -135,7 +135,7 @@ fn record(package: &Path) -> Transcript {
 }
 
 /// Checks that the waiter lost `planted_ns` by fences, because of `who`, who did `how`. Returns how many of its waits have driver, timeline
-/// and submitter, and how many there are: a waiter that loses its CPU between its waking and the event that its wait is over has none.
+/// and submitter, and how many there are.
 fn is_late(name: &str, findings: &Value, planted_ns: u64, (who, how): (&str, &str)) -> (u64, u64) {
     let verdict = findings["verdict"]["text"].as_str().unwrap();
     assert_eq!(findings["verdict"]["word"], "stalls", "{name}: {verdict}");

@@ -143,6 +143,8 @@ struct Thread {
     woken_by: Option<(u32, u64)>,
     past: Past,
     last: Option<Last>,
+    /// The sleep before `last`, and its pieces: it was for a fence, and the thread lost its CPU before an event said for which.
+    before: Option<(Last, Vec<Piece>)>,
 }
 
 /// The last wait of a thread. Its cause may come later: spans come when they are over.
@@ -374,7 +376,9 @@ impl Graph {
         {
             self.made(tid, parent, wait.left.0);
         }
-        self.commit(tid);
+        if wait.state != Some(State::Runnable) || !self.keeps_sleep(tid) {
+            self.commit(tid);
+        }
         if !self.threads.contains_key(&tid) {
             if self.threads.len() >= MOST_THREADS {
                 return;
@@ -941,9 +945,13 @@ impl Graph {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
-        let Some(last) = &mut thread.last else { return };
+        let covers = |last: &Last| span.begin.0 <= last.left + SLACK;
+        let before = thread.before.as_ref().map(|(last, _)| *last).filter(covers);
+        let Some(mut last) = before.or(thread.last) else {
+            return;
+        };
         // A wait for a lock within a reclaim is over first, and has its cause.
-        let within = span.begin.0 <= last.left + SLACK && last.woken <= event.time.0;
+        let within = covers(&last) && last.woken <= event.time.0;
         let vague = match last.what {
             For::Lock { address, .. } => address == 0,
             For::Io => matches!(span.what, Activity::Lock | Activity::MmapLock),
@@ -964,23 +972,31 @@ impl Graph {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
-        let Some(last) = &mut thread.last else { return };
         let Doing::Waits { call, place, .. } = self.paths.hop_at(last.hop).doing else {
             return;
         };
         last.what = what;
         last.hop = (self.paths).hop(thread.actor, Doing::Waits { what, call, place });
         last.idleness = Some(Idleness::Stalled);
-        if let Some(pieces) = thread.past.last_mut() {
-            for piece in &mut pieces[last.from..last.from + last.sleep] {
-                if let Some(mut behind) = self.paths.behind(piece.path) {
-                    let ended = self.paths.first(behind).doing;
-                    if is_fence && matches!(ended, Doing::Device | Doing::Interrupt) {
-                        let of = submitter.as_ref().map_or(NOBODY, |(actor, _)| *actor);
-                        behind = self.paths.leaf(of, Doing::Device);
-                    }
-                    piece.path = self.paths.chain(last.hop, behind);
+        let pieces = match &mut thread.before {
+            Some((kept, pieces)) if before.is_some() => {
+                *kept = last;
+                Some(&mut pieces[..])
+            }
+            _ => {
+                thread.last = Some(last);
+                thread.past.last_mut()
+            }
+        };
+        let Some(pieces) = pieces else { return };
+        for piece in &mut pieces[last.from..last.from + last.sleep] {
+            if let Some(mut behind) = self.paths.behind(piece.path) {
+                let ended = self.paths.first(behind).doing;
+                if is_fence && matches!(ended, Doing::Device | Doing::Interrupt) {
+                    let of = submitter.as_ref().map_or(NOBODY, |(actor, _)| *actor);
+                    behind = self.paths.leaf(of, Doing::Device);
                 }
+                piece.path = self.paths.chain(last.hop, behind);
             }
         }
     }
@@ -1045,7 +1061,24 @@ impl Graph {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
-        let (Some(last), Some(pieces)) = (thread.last.take(), thread.past.last()) else {
+        if let Some((last, pieces)) = thread.before.take() {
+            self.settle(tid, &last, Some(&pieces));
+        }
+        let last = self
+            .threads
+            .get_mut(&tid)
+            .and_then(|thread| thread.last.take());
+        if let Some(last) = last {
+            self.settle(tid, &last, None);
+        }
+    }
+
+    /// Books a wait. Its pieces are those of the thread's last stretch where they are not given.
+    fn settle(&mut self, tid: u32, last: &Last, given: Option<&[Piece]>) {
+        let Some(thread) = self.threads.get(&tid) else {
+            return;
+        };
+        let Some(pieces) = given.or(thread.past.last()) else {
             return;
         };
         if self.lost.is_some()
@@ -1054,15 +1087,35 @@ impl Graph {
         {
             let (woken_by, ran) = (thread.woken_by, thread.ran);
             let pieces = pieces[last.from..].to_vec();
-            self.loses(tid, &last, woken_by, ran, &pieces);
-            return self.book(tid, &last);
+            self.loses(tid, last, woken_by, ran, &pieces);
         }
-        self.book(tid, &last);
+        self.book(tid, last, given);
     }
 
-    fn book(&mut self, tid: u32, last: &Last) {
+    /// Keeps a sleep whose fence is not known yet, beyond the loss of the CPU that follows. Returns whether there is one.
+    fn keeps_sleep(&mut self, tid: u32) -> bool {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return false;
+        };
+        let of_whom = |last: &&mut Last| {
+            let vague = matches!(last.what, For::Fence { driver: 0 });
+            vague && last.slept && last.sleep > 0
+        };
+        let (Some(last), Some(pieces)) = (thread.last.as_mut().filter(of_whom), thread.past.last())
+        else {
+            return false;
+        };
+        let pieces = pieces[last.from..].to_vec();
+        last.from = 0;
+        thread.before = thread.last.take().map(|last| (last, pieces));
+        true
+    }
+
+    fn book(&mut self, tid: u32, last: &Last, given: Option<&[Piece]>) {
         let past = self.threads.get(&tid).and_then(|thread| thread.past.last());
-        let Some(pieces) = past else { return };
+        let Some(pieces) = given.or(past) else {
+            return;
+        };
         let pieces = &pieces[last.from..];
         let (sleep, queue) = pieces.split_at(last.sleep.min(pieces.len()));
         for window in &mut self.windows {
@@ -1115,6 +1168,7 @@ impl Thread {
             woken_by: None,
             past: Past::default(),
             last: None,
+            before: None,
         }
     }
 }

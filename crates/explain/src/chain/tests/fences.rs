@@ -2,12 +2,12 @@
 
 use super::*;
 
-/// Thread 1 waits for a fence from 10 to 510 ms.
+/// Thread 1 waits for a fence from 10 to 510 ms, as a kernel with vgem writes it (checks/known-answers/fences.rs): an
+/// interruptible sleep in an ioctl, and a span that begins before it and ends after it.
 fn fence_rows(waker: Waker, submitter: Option<u32>) -> Vec<Event> {
-    let poll = ("poll", [0, 1, 5_000]);
-    let wait = with(wait_row(1, [10, 510, 510], poll, waker), |wait| {
-        wait.state = Some(State::Blocked);
-    });
+    // DMA_BUF_IOCTL_SYNC
+    let sync = ("ioctl", [4, 0x4008_6200, 0]);
+    let wait = wait_row(1, [10, 510, 510], sync, waker);
     let span = Span {
         driver: Some("vgem".into()),
         timeline: Some("unbound".into()),
@@ -69,4 +69,38 @@ fn a_late_fence_names_driver_timeline_and_submitter() {
         text,
         "waited for a fence of vgem (timeline unbound) > the device"
     );
+}
+
+/// A thread that is woken, and loses its CPU before the kernel says that the wait for the fence is over.
+#[test]
+fn a_fence_is_known_although_the_cpu_was_lost_before_its_end() {
+    let mut rows = fence_rows(woken_by(0, None), Some(2));
+    let lost = wait_row(
+        1,
+        [510, 511, 511],
+        ("ioctl", [4, 0x4008_6200, 0]),
+        woken_by(0, None),
+    );
+    let lost = with(lost, |wait| {
+        wait.state = Some(State::Runnable);
+        (wait.woken, wait.waker) = (None, None);
+    });
+    // The stack says that it is a fence, and not of whom.
+    rows[2] = with(rows[2].clone(), |wait| {
+        wait.stack = Some(stopgap_events::wait::Stack {
+            frames: "dma_fence_wait_timeout_[k];dma_fence_default_wait_[k]".into(),
+            of_a_like_wait: false,
+        });
+    });
+    rows[3].time = Nanos(511 * MS + 1_000);
+    rows.insert(3, lost);
+    let (text, ns) = said(&rows);
+    assert_eq!(
+        text,
+        "waited for a fence of vgem (timeline unbound), submitted by t2 > the device, with work of t2"
+    );
+    assert_eq!(ns, 500 * MS);
+    let record = graph_of(&rows).finish(&HashSet::new());
+    let blamed = &record.blame[0];
+    assert_eq!((blamed.task.as_deref(), blamed.ns), (Some("t2"), 500 * MS));
 }
