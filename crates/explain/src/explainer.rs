@@ -117,6 +117,8 @@ pub(crate) struct Seen {
     pub(crate) compaction: bool,
     pub(crate) locks: bool,
     pub(crate) samples: bool,
+    /// Time of followed threads of which a hidden switch leaves unknown whether they had a CPU.
+    pub(crate) untold_ns: u64,
 }
 
 /// Switch-outs between marks. A switch-out is told when its thread runs again, which may be frames later.

@@ -46,14 +46,13 @@ pub(crate) fn judge(findings: &Findings, seen: &Seen) -> Verdict {
     }
     let mut verdict = of_what_is_known(findings, seen);
     if losses.untold > 0 && verdict.word != Word::Inconclusive {
-        let unknown = findings.tasks.iter().map(|task| task.unknown_ns).sum();
         verdict.text.push_str(&format!(
             " (uncertain: the trace lacks {} of recorded threads; {} of their time is unknown)",
             match losses.untold {
                 1 => "1 switch".to_owned(),
                 untold => format!("{untold} switches"),
             },
-            Nanos(unknown)
+            Nanos(seen.untold_ns)
         ));
     }
     verdict
@@ -109,6 +108,9 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
         return Verdict::inconclusive(
             "no operation above 10 ms is known, but a part of what it would take was not recorded; see what is unknown",
         );
+    }
+    if wall == 0 {
+        return Verdict::inconclusive("the trace does not say what any thread did for how long");
     }
     let switches = &findings.switches;
     let trips = match (switches.roundtrips, switches.per_roundtrip.mean) {

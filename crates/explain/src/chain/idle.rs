@@ -301,6 +301,8 @@ pub(super) fn judge(asleep: &Asleep<'_>, is_busy: impl Fn() -> bool) -> Option<I
         _ if asleep.call.is_some_and(waits_for_room) => Stalled,
         // Uninterruptible or a page fault, and nobody says why: not for work.
         For::Something if asleep.blocked => Stalled,
+        // The trace does not tell in which call.
+        For::Something if asleep.call.is_none() => MayBeIdle,
         // A driver's own wait, of which nothing tells: only another thread's word may be work.
         For::Something => match asleep.ended {
             Ended::By(_) => MayBeIdle,

@@ -773,6 +773,14 @@ fn each_rule_of_idleness_has_a_twin() {
             vec![(Stalled, 195)],
         ),
         (
+            "8 it is not known in which call",
+            true,
+            vec![with(wait(("", NONE), long, 0), |wait| {
+                (wait.call, wait.within) = (None, None);
+            })],
+            vec![(MayBeIdle, 195)],
+        ),
+        (
             "1 a page fault",
             true,
             vec![with(wait(("", NONE), long, 2), |wait| {

@@ -52,7 +52,10 @@ impl Explainer {
         }
         let missed = unseen && heard && thread.traced;
         thread.heard = true;
-        self.untold += u64::from(missed);
+        if missed {
+            self.untold += 1;
+            self.seen.untold_ns += now - left;
+        }
         if !wait.began_before && wait.within != Some(Within::New) {
             self.leaves(tid, wait, left);
         }
@@ -324,9 +327,12 @@ impl Explainer {
         };
         let unseen = wait.began_before && wait.state.is_none();
         let missed = thread.traced && !unseen;
-        self.untold += u64::from(missed);
         let left = wait.left.0.min(seen);
         let woken = wait.woken.map(|woken| woken.0.clamp(left, seen));
+        if missed {
+            self.untold += 1;
+            self.seen.untold_ns += seen - woken.unwrap_or(left);
+        }
         // The switch that brought it back is hidden: it was off its CPU at most until now.
         let inferred = states(&wait);
         let states = match woken {

@@ -84,3 +84,17 @@ fn what_a_recording_says_itself_is_not_said_twice() {
         assert_eq!(why(&findings, what), None, "{what}");
     }
 }
+
+/// Rows that name no thread: nobody's time is known, and nothing is clean.
+#[test]
+fn rows_without_threads_are_not_clean() {
+    let mut b = Builder::new();
+    b.switch(0, "R", CLIENT).enter(CLIENT, "mmap", 0);
+    b.after(2_000_000).exit(CLIENT, "mmap", 0);
+    let mut rows: Vec<_> = with_waits(&b.events).into_iter().collect();
+    for row in &mut rows {
+        (row.pid, row.tid, row.comm) = (None, None, None);
+    }
+    let verdict = explain(&rows, &b.metadata, options()).verdict;
+    assert_eq!(verdict.word.to_string(), "inconclusive", "{}", verdict.text);
+}
