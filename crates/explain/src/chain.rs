@@ -564,6 +564,13 @@ impl Graph {
         let taker = wait.waker.as_ref().and_then(|waker| waker.call.as_ref());
         let received = matches!(ended, Ended::By(_)) && taker.is_some_and(sleeps::receives);
         let asked = self.asked(tid, what, ended, (left, woken), (received, several));
+        // A driver ended it for a thread: a fence that is polled is signalled so, and so is news that nobody waits for.
+        let in_driver = taker.is_some_and(|call| call.name.as_deref() == Some("ioctl"));
+        let polled = what == For::Events && matches!(ended, Ended::By(_)) && !several;
+        let asked = match asked {
+            Asked::No if polled && in_driver => Asked::Perhaps,
+            asked => asked,
+        };
         let actor = self.threads.get(&tid).map_or(NOBODY, |thread| thread.actor);
         let place = self.sleeps.place(wait, &mut self.paths);
         let hop = self.paths.hop(actor, Doing::Waits { what, call, place });

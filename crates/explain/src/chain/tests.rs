@@ -773,6 +773,24 @@ fn each_rule_of_idleness_has_a_twin() {
             vec![(Stalled, 195)],
         ),
         (
+            "8 a driver told one descriptor, for a thread",
+            true,
+            vec![
+                sleeper(),
+                wait_row(1, long, ("poll", ONE), woken_by(2, Some("ioctl"))),
+            ],
+            vec![(MayBeIdle, 195)],
+        ),
+        (
+            "8 its twin, of several",
+            true,
+            vec![
+                sleeper(),
+                wait_row(1, long, ("poll", SEVERAL), woken_by(2, Some("ioctl"))),
+            ],
+            vec![(Idle, 195)],
+        ),
+        (
             "8 it is not known in which call",
             true,
             vec![with(wait(("", NONE), long, 0), |wait| {
