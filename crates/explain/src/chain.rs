@@ -556,6 +556,11 @@ impl Graph {
         if ended == Ended::Network && what == For::Data && self.is_delayed_ack(tid, left, woken) {
             ended = Ended::DelayedAck;
         }
+        if ended == Ended::Network
+            && let Some(reader) = self.makes_room(tid, wait)
+        {
+            ended = Ended::By(reader);
+        }
         let looks = self.file_locks.sleeps(tid, what, ended, woken - left);
         if looks.is_some() && what == For::Time {
             let kind = self.paths.name(&"file lock".into());
@@ -858,6 +863,15 @@ impl Graph {
             }
         }
         asked
+    }
+
+    /// Returns who read what `tid` had sent it by TCP on this machine: the packet that tells of room for more comes while it reads.
+    fn makes_room(&self, tid: u32, wait: &Wait) -> Option<u32> {
+        let call = wait.call.as_ref()?.name.as_deref()?;
+        let waker = wait.waker.as_ref()?;
+        let reads = waker.call.as_ref().is_some_and(sleeps::receives);
+        let by = waker.task.tid;
+        (reads && sleeps::waits_for_room(call) && self.pairs.have_met(tid, by)).then_some(by)
     }
 
     /// Whether the wait of `tid` for bytes was as long as an acknowledgement of TCP is held back (`TCP_DELACK_MIN`, 40 ms,

@@ -31,6 +31,10 @@ pub(crate) fn why(stack: &str) -> Option<Why> {
         }
         inner = Some(function);
     }
+    // Where the functions of the lock are left out, as BPF's stacks have it: its taker sleeps for nothing else.
+    if causes.is_empty() && inner_first().next().is_some_and(takes_mmap_lock) {
+        return Some(Why::MmapLock);
+    }
     let first = causes.into_iter().next()?;
     let taker = inner_first()
         .skip_while(|function| !function.starts_with("rwsem_down_"))
@@ -119,6 +123,8 @@ mod tests {
                 "vm_mmap_pgoff_[k];down_write_killable_[k];rwsem_down_write_slowpath_[k];schedule_[k]",
                 Some(Why::MmapLock),
             ),
+            ("do_syscall_64_[k];vm_mmap_pgoff_[k]", Some(Why::MmapLock)),
+            ("vm_mmap_pgoff_[k];security_mmap_file_[k]", None),
             (
                 "path_openat_[k];down_write_[k];rwsem_down_write_slowpath.constprop.0_[k];schedule_[k]",
                 Some(Why::Lock),

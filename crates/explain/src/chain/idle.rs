@@ -219,6 +219,11 @@ impl Pairs {
         }
     }
 
+    /// Whether one of two threads was seen to wake the other.
+    pub(super) fn have_met(&self, one: u32, other: u32) -> bool {
+        self.0.contains_key(&(one.min(other), one.max(other)))
+    }
+
     /// Returns which of two threads asks the other, as what they do in between shows.
     pub(super) fn idler(&self, one: u32, other: u32) -> Option<u32> {
         let key = (one.min(other), one.max(other));

@@ -69,8 +69,6 @@ pub fn word_of_sleep(counted: Counted, name: &str) -> &'static str {
     let family = match name {
         // Without its arguments: of all it does, it sleeps for locks.
         "fcntl" => Family::FileLock,
-        // Uninterruptible until the child runs another program or ends.
-        "clone" | "clone3" => Family::Child,
         name => family_of(name, [None; 3]),
     };
     match (counted, family) {

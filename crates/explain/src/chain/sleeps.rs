@@ -80,7 +80,8 @@ pub(super) fn family_of(name: &str, arguments: [Option<u64>; 3]) -> Family {
         | "pwritev" | "pwritev2" | "splice" | "tee" | "sendfile" | "sendfile64" | "msgrcv"
         | "msgsnd" | "mq_timedreceive" | "mq_timedsend" => Family::Data,
         "fsync" | "fdatasync" | "msync" | "sync" | "syncfs" | "sync_file_range" => Family::Sync,
-        "wait4" | "waitid" | "waitpid" | "vfork" => Family::Child,
+        // New threads and processes that run on at once wait for nothing here.
+        "wait4" | "waitid" | "waitpid" | "vfork" | "clone" | "clone3" => Family::Child,
         "flock" => Family::FileLock,
         // F_SETLKW and F_OFD_SETLKW.
         "fcntl" if matches!(arguments[1], Some(7 | 38)) => Family::FileLock,
@@ -157,7 +158,11 @@ pub(super) fn is_mutex([_, operation, value]: [Option<u64>; 3]) -> bool {
 
 /// Whether a thread that waits in such a call waits for room for what it writes, or for a connection that it asks for.
 pub(super) fn waits_for_room(name: &str) -> bool {
-    role(name) == Role::Sends || matches!(name, "msgsnd" | "mq_timedsend" | "connect")
+    role(name) == Role::Sends
+        || matches!(
+            name,
+            "sendfile" | "sendfile64" | "msgsnd" | "mq_timedsend" | "connect"
+        )
 }
 
 /// Whether bytes are taken in such a call.
@@ -234,10 +239,18 @@ fn by_function(stack: &str) -> Option<By> {
         let row = |(_, functions): &&(By, &str)| functions.split(' ').any(|one| one == function);
         BY_FUNCTION.iter().find(row).map(|(by, _)| *by)
     };
-    stack::frames(stack)
-        .rev()
-        .filter_map(stack::kernel_function)
-        .find_map(of)
+    let functions = || {
+        stack::frames(stack)
+            .rev()
+            .filter_map(stack::kernel_function)
+    };
+    let innermost = functions().next();
+    functions().find_map(of).or(match innermost {
+        // Where the functions of the scheduler are left out, as BPF's stacks have it: they sleep in these for nothing else.
+        Some("get_signal") => Some(By::Stop),
+        Some("kernel_clone") => Some(By::Child),
+        _ => None,
+    })
 }
 
 /// Whether an interrupt ended the sleep, as a timer does.

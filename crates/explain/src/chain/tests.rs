@@ -348,6 +348,52 @@ fn who_stops_a_thread_is_named() {
     ));
 }
 
+/// 2 sleeps on purpose between its reads of what 1 sends by TCP.
+#[test]
+fn who_reads_slowly_is_named() {
+    let soft = |row: Event, tid: u32, call: &'static str| {
+        with(row, |wait| {
+            wait.waker = Some(Waker {
+                context: Some(Context::Softirq),
+                ..woken_by(tid, Some(call))
+            });
+        })
+    };
+    let none = [0; 3];
+    let rows = |reader| {
+        [
+            soft(
+                wait_row(2, [1, 5, 5], ("read", none), woken_by(0, None)),
+                1,
+                "sendfile",
+            ),
+            wait_row(
+                2,
+                [6, 199, 199],
+                ("clock_nanosleep", none),
+                woken_by(0, None),
+            ),
+            soft(
+                wait_row(1, [10, 200, 200], ("sendfile", none), woken_by(0, None)),
+                reader,
+                "read",
+            ),
+        ]
+    };
+    let first = |reader| {
+        let mut graph = graph_of(&[]);
+        rows(reader).iter().for_each(|row| graph.event(row));
+        first_of(&graph.finish(&HashSet::new()), "t1", "data").0
+    };
+    let slow = "was in sendfile > t2 slept in clock_nanosleep > on purpose";
+    assert_eq!(first(2), slow);
+    assert_eq!(
+        first(3),
+        "was in sendfile > the network",
+        "a stranger that reads"
+    );
+}
+
 /// Thread 1 is stopped by a signal of 3, then twice in another way. The old signal stopped it once.
 #[test]
 fn who_traces_or_thaws_a_thread_is_named() {
@@ -1118,6 +1164,30 @@ fn each_rule_of_idleness_has_a_twin() {
             "5 a connection",
             true,
             vec![softirq(wait(("connect", NONE), long, 2))],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "5 room for a file that is sent",
+            true,
+            vec![softirq(wait(("sendfile", NONE), long, 2))],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "3 a child that has not begun its program",
+            true,
+            vec![wait(("clone", NONE), long, 2)],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "1 frozen, by the innermost function alone",
+            true,
+            vec![
+                sleeper(),
+                stack(
+                    wait(("read", NONE), long, 2),
+                    "do_syscall_64_[k];exit_to_user_mode_loop_[k];get_signal_[k]",
+                ),
+            ],
             vec![(Stalled, 195)],
         ),
         (
