@@ -29,8 +29,12 @@ fn traces_of_0_1_0() {
     for (file, lines, first) in [
         ("memory.parquet", 1_718, "clean: no operation lost 10 ms"),
         ("samples.parquet", 479, "stalls: 1 operation lost "),
-        ("scheduling.parquet", 99, "inconclusive: "),
-        ("unprivileged.parquet", 63, "inconclusive: "),
+        ("scheduling.parquet", 99, "waiting, may be idle: sh slept "),
+        (
+            "unprivileged.parquet",
+            63,
+            "waiting, may be idle: sh slept ",
+        ),
         ("workload.parquet", 703, "unsupported: the trace has "),
         ("memory.jsonl", 300, "clean: no operation lost 10 ms"),
     ] {
