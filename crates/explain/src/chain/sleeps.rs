@@ -384,7 +384,7 @@ impl Sleeps {
         };
         let blocked = wait.state == Some(State::Blocked);
         match family(call) {
-            Family::Data | Family::Other if wait.for_io == Some(true) => For::Io,
+            Family::Data | Family::Child | Family::Other if wait.for_io == Some(true) => For::Io,
             // Only a signal's absence ends it: not for bytes, which may never come.
             Family::Data if blocked => For::Something,
             family => what_of(family, call.arguments, |kind, address| {

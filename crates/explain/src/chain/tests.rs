@@ -1173,6 +1173,14 @@ fn each_rule_of_idleness_has_a_twin() {
             vec![(Stalled, 195)],
         ),
         (
+            "1 a disk, while it makes a process",
+            true,
+            vec![with(wait(("clone", NONE), long, 0), |wait| {
+                wait.for_io = Some(true);
+            })],
+            vec![(Stalled, 195)],
+        ),
+        (
             "3 a child that has not begun its program",
             true,
             vec![wait(("clone", NONE), long, 2)],
