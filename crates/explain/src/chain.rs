@@ -577,7 +577,8 @@ impl Graph {
             asked => asked,
         };
         let actor = self.threads.get(&tid).map_or(NOBODY, |thread| thread.actor);
-        let place = self.sleeps.place(wait, &mut self.paths);
+        let program = self.sleeps.program(wait, &mut self.paths);
+        let place = program.place;
         let hop = self.paths.hop(actor, Doing::Waits { what, call, place });
         let held = looks.and_then(|looks| self.held_by(tid, looks, hop, (left, woken)));
         let (threads, disks) = (&self.threads, &self.disks);
@@ -688,6 +689,7 @@ impl Graph {
             ended,
             asked,
             several,
+            handles_signal: program.handles_signal,
         };
         let idleness = looks.and_then(|looks| looks.idleness);
         let is_busy = || idle::is_busy(&behind.0, &self.paths);

@@ -6,6 +6,7 @@
 //! 2. A time that the thread named itself (`nanosleep`): idle, unless it asked a thread, which is busy with that, and this is
 //!    the third sleep of 20 ms or less since. A worker of the kernel or of an io_uring without work: idle.
 //! 3. A child (its end may show by a descriptor that it watches alone) or a thread that it joins: as long as that one sleeps on purpose, idle; behind the network, it may be; else a loss.
+//!    In the handler of a signal, all but such sleeps: a loss, because what the signal interrupted waits for it.
 //! 4. An answer that it had asked for is a loss: it woke, by asking, the thread that woke it, or one that woke that one.
 //!    Or it asks that thread at times, in at least a fifth of its waits for it, and that one was busy all the while: a question to a busy
 //!    thread is not seen. Or it reads from it in a blocking call: nor is a question seen that the other does not look at yet.
@@ -285,6 +286,8 @@ pub(super) struct Asleep<'a> {
     pub(super) asked: Asked,
     /// Whether it waits for several descriptors at once.
     pub(super) several: bool,
+    /// Whether it is in a signal's handler.
+    pub(super) handles_signal: bool,
 }
 
 /// Judges a sleep: one for all of it, or `None` where each part of it is judged by [`of_child`]. `is_busy`: whether who ended it worked
@@ -302,6 +305,7 @@ pub(super) fn judge(asleep: &Asleep<'_>, is_busy: impl Fn() -> bool) -> Option<I
         For::Time if asleep.polls => Stalled,
         For::Time | For::Work => Idle,
         For::Child => return None,
+        _ if asleep.handles_signal => Stalled,
         _ if asleep.asked == Asked::Yes => Stalled,
         _ if asleep.call.is_some_and(waits_for_room) => Stalled,
         // Uninterruptible or a page fault, and nobody says why: not for work.

@@ -178,6 +178,7 @@ impl Asks {
             ended: slept.waker.map_or(Ended::Interrupt, Ended::By),
             asked,
             several,
+            handles_signal: false,
         };
         // It has not waited for work since: it did something.
         let waker = slept.waker.and_then(|waker| self.threads.get(&waker));

@@ -267,12 +267,22 @@ pub(crate) fn sleeps_on_purpose(wait: &Wait) -> bool {
 /// What a stack says: the cause that a function of its own has, and what is waited for.
 type Told = (Option<Why>, Option<By>);
 
+/// What a stack of the program says.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Program {
+    /// Where in it the thread waits; 0 where no function has a name.
+    pub(super) place: Name,
+    says: Option<Says>,
+    /// Whether it is in a signal's handler.
+    pub(super) handles_signal: bool,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Sleeps {
     stacks: HashMap<Text, Told>,
     recent: Recent<Told>,
     /// By where a stack lies in memory, with the stack, so that it stays there.
-    programs: HashMap<u64, (Text, Name, Option<Says>), Quick>,
+    programs: HashMap<u64, (Text, Program), Quick>,
     /// Whether the source tells softirqs and hard interrupts apart.
     softirqs: bool,
 }
@@ -297,28 +307,25 @@ impl Sleeps {
     }
 
     /// Returns where in its program a thread waits, and what its functions say.
-    fn program(&mut self, wait: &Wait, paths: &mut Paths) -> (Name, Option<Says>) {
+    pub(super) fn program(&mut self, wait: &Wait, paths: &mut Paths) -> Program {
         let Some(stack) = &wait.user_stack else {
-            return (0, None);
+            return Program::default();
         };
-        let key = stack.frames.as_ptr() as u64;
-        if let Some((_, place, says)) = self.programs.get(&key) {
-            return (*place, *says);
+        let frames = &stack.frames;
+        let key = frames.as_ptr() as u64;
+        if let Some((_, program)) = self.programs.get(&key) {
+            return *program;
         }
-        let place = user::place(&stack.frames);
-        let place = place.map_or(0, |place| paths.name(&place.into()));
-        let says = user::says(&stack.frames);
+        let program = Program {
+            place: user::place(frames).map_or(0, |place| paths.name(&place.into())),
+            says: user::says(frames),
+            handles_signal: user::handles_signal(frames),
+        };
         if self.programs.len() >= MOST_STACKS {
             self.programs.clear();
         }
-        let kept = Text::clone(&stack.frames);
-        self.programs.insert(key, (kept, place, says));
-        (place, says)
-    }
-
-    /// Returns the place in its program where a thread waits; 0 where no function has a name.
-    pub(super) fn place(&mut self, wait: &Wait, paths: &mut Paths) -> Name {
-        self.program(wait, paths).0
+        self.programs.insert(key, (Text::clone(frames), program));
+        program
     }
 
     /// Returns what the thread waited for.
@@ -351,7 +358,7 @@ impl Sleeps {
             _ => 0,
         };
         let address = wait.call.as_ref().map_or(0, address);
-        match self.program(wait, paths).1 {
+        match self.program(wait, paths).says {
             Some(Says::Lock(kind)) => return lock(kind, address, paths),
             Some(Says::LooksAt(kind)) if by == Some(By::Time) || sleeps_on_purpose(wait) => {
                 return lock(kind, 0, paths);

@@ -940,6 +940,30 @@ fn each_rule_of_idleness_has_a_twin() {
             vec![(Stalled, 195)],
         ),
         (
+            "3 in a signal's handler",
+            true,
+            vec![
+                sleeper(),
+                program(
+                    wait(("futex", WORD), long, 2),
+                    "main;mutate;__restore_rt;safepoint;syscall",
+                ),
+            ],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "3 its twin, called by the program itself",
+            true,
+            vec![
+                sleeper(),
+                program(
+                    wait(("futex", WORD), long, 2),
+                    "main;mutate;safepoint;syscall",
+                ),
+            ],
+            vec![(Idle, 195)],
+        ),
+        (
             "2 a worker of an io_uring",
             true,
             vec![stack(

@@ -48,6 +48,10 @@ const LOOKED_AT: [(&str, &str); 1] = [
 /// Functions in which a wait with a timeout is a sleep on purpose.
 const SLEEPS: &str = "pg_sleep";
 
+/// The function to which a signal's handler returns, and what is shown in its place.
+const RESTORER: &str = "__restore_rt";
+const HANDLER: &str = "signal handler";
+
 /// What the functions say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Says {
@@ -78,11 +82,18 @@ pub(super) fn says(stack: &str) -> Option<Says> {
     })
 }
 
+/// Whether a thread is in the handler of a signal, so that what it did before goes on only after it.
+pub(super) fn handles_signal(stack: &str) -> bool {
+    frames(stack).any(|frame| frame == RESTORER)
+}
+
 /// Returns where in the program a thread waits: the innermost functions that have a name, outermost first. Those of the C library and of
 /// a language's run time that only carry out the wait are left out.
 pub(super) fn place(stack: &str) -> Option<String> {
     let named = frames(stack).rev().filter_map(function);
+    let handler = |name| if name == RESTORER { HANDLER } else { name };
     let mut named: Vec<&str> = named
+        .map(handler)
         .skip_while(|name| carries_out(name))
         .take_while(|name| !begins_thread(name))
         .take(MOST_NAMED)
@@ -159,6 +170,10 @@ mod tests {
             (
                 "std::thread::start;app::pool::Worker::run(int);std::sync::mpsc::recv;syscall",
                 Some("std::thread::start > app::pool::Worker::run"),
+            ),
+            (
+                "main;mutate;__restore_rt;safepoint;syscall",
+                Some("mutate > signal handler > safepoint"),
             ),
             ("", None),
         ] {

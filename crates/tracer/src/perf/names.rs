@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -61,7 +61,7 @@ impl Names for ElfNames {
     fn function(&mut self, file: &Rc<File>, offset: u64) -> Option<Text> {
         let until = self.until;
         let elf = self.files.entry(Rc::clone(file));
-        let (elf, _) = elf.or_insert_with(|| elf_of(file, until)).as_ref()?;
+        let (elf, opened) = elf.or_insert_with(|| elf_of(file, until)).as_ref()?;
         let source = Source::Elf(elf.clone());
         let input = Input::FileOffset(offset);
         match self.plain.symbolize_single(&source, input) {
@@ -73,7 +73,10 @@ impl Names for ElfNames {
                 }
             }
             Ok(Symbolized::Sym(symbol)) => Some(Text::from(&*symbol.name)),
-            Ok(Symbolized::Unknown(_)) => None,
+            // The frame of a call has the address before the one to which it returns.
+            Ok(Symbolized::Unknown(_)) => {
+                returns_from_signal(opened, offset + 1).then(|| RESTORER.into())
+            }
             Err(_) => {
                 self.files.insert(Rc::clone(file), None); // no ELF file: not again
                 None
@@ -87,6 +90,18 @@ fn symbolizer(readable: bool) -> Symbolizer {
     let builder = Symbolizer::builder().enable_auto_reload(false);
     let builder = builder.enable_code_info(false);
     builder.enable_demangling(readable).build()
+}
+
+/// What the C libraries call the function to which a signal's handler returns. A stripped library does not have the name.
+const RESTORER: &str = "__restore_rt";
+
+/// Whether a signal's handler returns to this place of a file: what is there calls sigreturn (`SA_RESTORER`, sigaction(2)).
+fn returns_from_signal(file: &fs::File, offset: u64) -> bool {
+    let mut code = [0; 9];
+    // x86-64: mov $15, %rax or %eax; syscall.
+    file.read_exact_at(&mut code, offset).is_ok()
+        && (code == *b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05"
+            || code.starts_with(b"\xb8\x0f\0\0\0\x0f\x05"))
 }
 
 /// Whether this is a name of C++ or Rust.
@@ -152,6 +167,21 @@ mod tests {
         let offset = offset.unwrap() as u64;
         let name = ElfNames::new(None).function(&file, offset);
         name.unwrap().to_string()
+    }
+
+    /// The bytes of glibc's and musl's restorers, and of a call of another number.
+    #[test]
+    fn a_restorer_without_a_name_is_known_by_its_code() {
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(
+            &mut file,
+            b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05\xb8\x0f\0\0\0\x0f\x05\x48\xc7\xc0\x0e\0\0\0\x0f\x05",
+        )
+        .unwrap();
+        let found: Vec<u64> = (0..25)
+            .filter(|&at| returns_from_signal(&file, at))
+            .collect();
+        assert_eq!(found, [0, 9]);
     }
 
     #[test]
