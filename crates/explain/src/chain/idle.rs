@@ -48,6 +48,8 @@ pub(super) enum Asked {
     No,
     /// It asks that thread at times, and this time no question was seen: one to a busy thread is not.
     Unseen,
+    /// The same, and of few of its waits a question was seen.
+    Rarely,
     /// No, unless its first question was not seen: each wakes the other, and neither is idle in between; or it made that thread.
     Mutual,
     /// Both threads were there before the recording.
@@ -156,7 +158,8 @@ impl Pairs {
             answers: [0; 2],
         });
         let (by, of) = if waker.tid == key.0 { (0, 1) } else { (1, 0) };
-        if pair.woken[by] > 0 && waker.idled > pair.woken[by] {
+        // One wait for work counts once, however often it wakes the other after that.
+        if pair.woken[by] > 0 && waker.idled > pair.woken[by].max(pair.woken[of]) {
             pair.idle[by] = pair.idle[by].saturating_add(1);
         }
         pair.woken[of] = at;
@@ -179,9 +182,10 @@ impl Pairs {
             Some(_) if new => Asked::Perhaps,
             Some(_) => {
                 pair.answers[1] = pair.answers[1].saturating_add(1);
-                match pair.answers[1] <= pair.answers[0].saturating_mul(4) {
-                    true => Asked::Unseen,
-                    false => Asked::No,
+                match pair.answers[0] {
+                    0 => Asked::No,
+                    seen if pair.answers[1] <= seen.saturating_mul(4) => Asked::Unseen,
+                    _ => Asked::Rarely,
                 }
             }
             None => Asked::Perhaps,
@@ -319,6 +323,7 @@ pub(super) fn judge(asleep: &Asleep<'_>, is_busy: impl Fn() -> bool) -> Option<I
         },
         _ if asleep.asked == Asked::Perhaps => MayBeIdle,
         _ if asleep.asked == Asked::Unseen && is_busy() => Stalled,
+        _ if asleep.asked == Asked::Rarely && !asleep.several && is_busy() => Stalled,
         // Whoever it asks may not look at the question: a server that another has locked. A blocking read waits for answers; a loop of
         // events may wait for anything.
         For::Data if asleep.asked == Asked::Unseen => Stalled,
