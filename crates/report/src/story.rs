@@ -17,6 +17,9 @@ const LINKS: usize = 4;
 const DEPTH: usize = 6;
 /// Less than this share of what a thread lost is not told.
 const SMALL: f64 = 0.05;
+/// From this share of what a name lost, what its chains end with is told, unless one chain has that share of it.
+const IN_THE_END: f64 = 0.3;
+const MOST_OF_IT: f64 = 0.8;
 /// Less than this in all, or in its longest wait, is no loss that anybody notices.
 const LEAST_NS: u64 = 100_000_000;
 const LEAST_LONGEST_NS: u64 = 10_000_000;
@@ -63,6 +66,7 @@ pub(crate) fn say(findings: &Findings, screen: &mut Screen) {
                 longest.text,
             ),
         );
+        in_the_end(own, *lost, screen);
         for waiting in own.iter().take(CAUSES) {
             let share = waiting.total_ns as f64 / *lost as f64;
             if share >= SMALL {
@@ -95,6 +99,46 @@ pub(crate) fn say(findings: &Findings, screen: &mut Screen) {
             4,
             format!("  {}, {}: {parts}", path.of, Nanos(path.window_ns)),
         );
+    }
+}
+
+/// Says what most chains of a name end with, where none of them alone shows that.
+fn in_the_end(own: &[&Waiting], lost: u64, screen: &mut Screen) {
+    let mut ends: Vec<(String, u64, u64)> = Vec::new();
+    for waiting in own {
+        add_ends(&waiting.links, None, &mut ends);
+    }
+    let Some((text, whole, greatest)) = ends.into_iter().max_by_key(|(_, whole, _)| *whole) else {
+        return;
+    };
+    let share = whole as f64 / lost as f64;
+    if share >= IN_THE_END && (greatest as f64) < MOST_OF_IT * whole as f64 {
+        line(share, &format!("in the end: {text}"), 0, screen);
+    }
+}
+
+/// Adds the ends of these links: what stands there, its time over all chains, the time of the greatest chain.
+fn add_ends(links: &[Link], above: Option<&Link>, ends: &mut Vec<(String, u64, u64)>) {
+    for link in links {
+        if !link.links.is_empty() {
+            add_ends(&link.links, Some(link), ends);
+            continue;
+        }
+        if link.cause == "other" {
+            continue;
+        }
+        // "on purpose", "the network": of whom stands before it.
+        let text = match above {
+            Some(above) if link.task.is_none() => format!("{}, {}", above.text, link.text),
+            _ => link.text.clone(),
+        };
+        match ends.iter_mut().find(|(known, ..)| *known == text) {
+            Some((_, whole, greatest)) => {
+                *whole += link.ns;
+                *greatest = (*greatest).max(link.ns);
+            }
+            None => ends.push((text, link.ns, link.ns)),
+        }
     }
 }
 
@@ -154,5 +198,65 @@ fn unclear(waiting: &[Waiting], screen: &mut Screen) {
                 thousands(waiting.waits),
             ),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Style;
+
+    fn link(text: &str, task: Option<&str>, ns: u64, links: Vec<Link>) -> Link {
+        Link {
+            cause: "time".to_owned(),
+            text: text.to_owned(),
+            task: task.map(str::to_owned),
+            tid: None,
+            call: None,
+            place: None,
+            ns,
+            share: 0.0,
+            links,
+        }
+    }
+
+    fn sleeps(ns: u64) -> Link {
+        let end = link("on purpose", None, ns, Vec::new());
+        link("pager slept", Some("pager"), ns, vec![end])
+    }
+
+    fn said(links: Vec<Link>) -> String {
+        let waiting = Waiting {
+            task: "printer".to_owned(),
+            threads: 1,
+            cause: "lock".to_owned(),
+            text: "waited for the lock".to_owned(),
+            call: None,
+            place: None,
+            idleness: Idleness::Stalled,
+            waits: 1,
+            total_ns: 100,
+            steps: Vec::new(),
+            longest_ns: 100,
+            longest_at_ns: 0,
+            longest_tid: 1,
+            links,
+        };
+        let mut screen = Screen::new(Style {
+            width: 100,
+            colour: false,
+        });
+        in_the_end(&[&waiting], 100, &mut screen);
+        screen.finish()
+    }
+
+    #[test]
+    fn one_end_of_several_chains_is_told_with_its_share_of_all() {
+        let through = |ns| link("other waited", Some("other"), ns, vec![sleeps(ns)]);
+        let ran = || link("pager ran", Some("pager"), 5, Vec::new());
+        let all = said(vec![sleeps(50), through(45), ran()]);
+        assert_eq!(all, "      95 % in the end: pager slept, on purpose\n");
+        // One chain says it already.
+        assert_eq!(said(vec![sleeps(90), through(5), ran()]), "");
     }
 }
