@@ -129,6 +129,11 @@ struct Thread {
     naps: (u64, u32),
     /// When it was last let go on after a stop.
     continued: u64,
+    /// When it was last sent a signal.
+    signalled: u64,
+    /// When its last wait began outside of a signal's handler. `None`: there was none; it may be made in one, as a server's child that
+    /// replaces another is.
+    outside: Option<u64>,
     kernel: bool,
     /// When it got a CPU.
     ran: u64,
@@ -232,6 +237,11 @@ impl Graph {
                     if let Some(pid) = target_pid {
                         self.stops.insert(*pid, (by, time));
                     }
+                }
+            }
+            Kind::Signal { target_tid, .. } => {
+                if let Some(thread) = self.threads.get_mut(target_tid) {
+                    thread.signalled = time;
                 }
             }
             Kind::Sample { stack } => {
@@ -689,13 +699,30 @@ impl Graph {
             ended,
             asked,
             several,
-            handles_signal: program.handles_signal,
+            handles_signal: self.handles_signal(tid, wait, program.handles_signal, left),
         };
         let idleness = looks.and_then(|looks| looks.idleness);
         let is_busy = || idle::is_busy(&behind.0, &self.paths);
         let idleness = idleness.or_else(|| idle::judge(&asleep, is_busy));
         self.behind = behind;
         (what, hop, idleness)
+    }
+
+    /// Whether a sleep of `tid` from `left` on is in the handler of a signal that it got, as its stack says.
+    fn handles_signal(&mut self, tid: u32, wait: &Wait, in_handler: bool, left: u64) -> bool {
+        let Some(thread) = self
+            .threads
+            .get_mut(&tid)
+            .filter(|_| wait.user_stack.is_some())
+        else {
+            return false;
+        };
+        thread.outside = match thread.outside {
+            _ if !in_handler => Some(left),
+            Some(outside) if outside <= thread.signalled => Some(outside),
+            _ => None,
+        };
+        in_handler && thread.outside.is_some()
     }
 
     /// Returns who stopped a thread, or let it go on where no signal did that: a debugger, or who freezes its cgroup.
@@ -1182,6 +1209,8 @@ impl Thread {
             asks: None,
             naps: (0, 0),
             continued: 0,
+            signalled: 0,
+            outside: None,
             kernel: false,
             ran: begin,
             cpu: None,

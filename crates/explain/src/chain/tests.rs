@@ -759,6 +759,18 @@ fn each_rule_of_idleness_has_a_twin() {
             wait.state = Some(State::Runnable);
         })
     };
+    // 2 sends 1 a signal.
+    let signalled = || Event {
+        kind: Kind::Signal {
+            signal: 12,
+            target_tid: 1,
+            target_pid: Some(7),
+            target_comm: None,
+            to_process: None,
+            result: None,
+        },
+        ..wait_row(2, [4, 4, 5], ("tgkill", NONE), woken_by(0, None))
+    };
     let ring_worker = |mut row: Event| {
         row.comm = Some("iou-wrk-1".into());
         row
@@ -944,18 +956,34 @@ fn each_rule_of_idleness_has_a_twin() {
             true,
             vec![
                 sleeper(),
+                program(wait(("futex", WORD), [2, 3, 4], 0), "main;mutate;syscall"),
+                signalled(),
                 program(
                     wait(("futex", WORD), long, 2),
                     "main;mutate;__restore_rt;safepoint;syscall",
                 ),
             ],
-            vec![(Stalled, 195)],
+            vec![(Stalled, 195), (Idle, 1)],
+        ),
+        (
+            "3 its twin, made by a handler",
+            true,
+            vec![
+                sleeper(),
+                signalled(),
+                program(
+                    wait(("futex", WORD), long, 2),
+                    "main;mutate;__restore_rt;safepoint;syscall",
+                ),
+            ],
+            vec![(Idle, 195)],
         ),
         (
             "3 its twin, called by the program itself",
             true,
             vec![
                 sleeper(),
+                signalled(),
                 program(
                     wait(("futex", WORD), long, 2),
                     "main;mutate;safepoint;syscall",
