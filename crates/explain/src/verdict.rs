@@ -195,6 +195,8 @@ pub(crate) fn lost(waiting: &Waiting) -> u64 {
     fn works(links: &[Link]) -> u64 {
         let of = |link: &Link| match (link.links.is_empty(), &*link.cause) {
             (true, "running") => link.ns,
+            // Who holds a lock does not work for who waits for it.
+            (false, "lock" | "mmap_lock") => 0,
             _ => works(&link.links),
         };
         links.iter().map(of).sum()
@@ -271,5 +273,48 @@ pub(crate) fn named(cause: &str, function: Option<&str>) -> String {
     match function {
         Some(function) => format!("{cause} {function}"),
         None => cause.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(cause: &str, ns: u64, links: Vec<Link>) -> Link {
+        Link {
+            cause: cause.to_owned(),
+            text: String::new(),
+            task: None,
+            tid: None,
+            call: None,
+            place: None,
+            ns,
+            share: 0.0,
+            links,
+        }
+    }
+
+    /// A client waits 100 for its server, which runs 30 and waits 70 for a lock, whose holder runs.
+    #[test]
+    fn work_for_an_answer_is_no_loss_and_the_work_of_a_locks_holder_is() {
+        let held = link("lock", 70, vec![link("running", 70, Vec::new())]);
+        let own = link("running", 30, Vec::new());
+        let waiting = Waiting {
+            task: "client".to_owned(),
+            threads: 1,
+            cause: "data".to_owned(),
+            text: String::new(),
+            call: None,
+            place: None,
+            idleness: Idleness::Stalled,
+            waits: 1,
+            total_ns: 100,
+            steps: Vec::new(),
+            longest_ns: 100,
+            longest_at_ns: 0,
+            longest_tid: 1,
+            links: vec![own, held],
+        };
+        assert_eq!(lost(&waiting), 70);
     }
 }
