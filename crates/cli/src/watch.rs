@@ -500,7 +500,7 @@ impl Watch<'_> {
         if now >= self.next_look {
             let ran = Linux.thread_cpu();
             let open = self.black_box.open()?;
-            fired.extend(self.stream.look(&open));
+            fired.extend(self.stream.look(&open, Linux.now()));
             fired.extend(self.stream.look_at_frames(&open, now));
             if let Some(survivor) = &mut self.survivor {
                 survivor.send(&self.black_box.last_open(&open));

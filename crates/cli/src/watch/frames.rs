@@ -173,9 +173,17 @@ impl Frames {
         }
     }
 
-    /// Threads that are not among those `alive` have ended, though a full ring lost that.
-    pub(super) fn retain(&mut self, alive: &HashSet<u32>) {
-        self.threads.retain(|tid, _| alive.contains(tid));
+    /// Threads that are not among those `alive` at `now` have ended. A full ring may have lost that, or what they did last is
+    /// [held](Frames::until): their frames are told of when it is known.
+    pub(super) fn retain(&mut self, alive: &HashSet<u32>, now: u64) {
+        let ended = |tid: u32, held: &[(u64, u32, Did)]| {
+            (held.iter()).any(|(_, of, did)| *of == tid && matches!(did, Did::Ended))
+        };
+        for &tid in self.threads.keys() {
+            if !alive.contains(&tid) && !ended(tid, &self.held) {
+                self.held.push((now, tid, Did::Ended));
+            }
+        }
     }
 
     fn hold(&mut self, time: u64, tid: u32, did: Did) {

@@ -343,9 +343,10 @@ impl Stream {
         })
     }
 
-    /// Takes a look at all threads: counts of each, and waits that are open. Returns what these fire. Threads that the look has not are
-    /// forgotten, and those whose beginning was lost are known from now on: a full ring may lose either.
-    pub(super) fn look(&mut self, look: &[Vec<u8>]) -> Vec<Trigger> {
+    /// Takes a look at all threads, which was over by `now`: counts of each, and waits that are open. Returns what these fire.
+    /// Threads that the look has not are forgotten, and those whose beginning was lost are known from now on: a full ring may
+    /// lose either.
+    pub(super) fn look(&mut self, look: &[Vec<u8>], now: Nanos) -> Vec<Trigger> {
         let mut alive = HashSet::with_capacity(look.len());
         let mut fired = Vec::new();
         for record in look {
@@ -359,7 +360,7 @@ impl Stream {
             }
         }
         self.threads.retain(|tid, _| alive.contains(tid));
-        self.frames.retain(&alive);
+        self.frames.retain(&alive, now.0);
         let processes: HashSet<u32> = self.threads.values().map(|thread| thread.pid).collect();
         let asked = &self.whose.pids;
         self.followed
@@ -860,7 +861,7 @@ mod tests {
             record[1] = 5;
             record
         };
-        stream.look(&[seen(5, 5, "shell"), seen(9, 9, "new")]);
+        stream.look(&[seen(5, 5, "shell"), seen(9, 9, "new")], Nanos(1));
         let mut threads: Vec<u32> = stream.threads.keys().copied().collect();
         threads.sort_unstable();
         assert_eq!(threads, [5, 9]);
@@ -869,7 +870,7 @@ mod tests {
         followed.sort_unstable();
         assert_eq!(followed, [5, 9]);
         // What is asked for stays, though it has ended.
-        stream.look(&[seen(9, 9, "new")]);
+        stream.look(&[seen(9, 9, "new")], Nanos(2));
         assert!(stream.followed.contains(&5));
     }
 }

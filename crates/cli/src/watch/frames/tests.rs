@@ -312,6 +312,27 @@ fn frames_are_those_of_who_is_asked_for() {
     assert!(!frames.follow(9, 9, ["shell", "shell"]));
     frames.ended(8, 5);
     frames.until(5);
-    frames.retain(&HashSet::from([6]));
+    frames.retain(&HashSet::from([6]), 9);
+    frames.until(9);
     assert_eq!(frames.threads.len(), 1);
+}
+
+/// A look at all threads finds it gone before its last sleeps are taken, or its end was lost.
+#[test]
+fn a_thread_that_has_ended_is_told_of() {
+    for told in [true, false] {
+        let mut frames = game();
+        let mut game = Loop::new(16 * MS);
+        game.frames(&mut frames, 60, 2 * MS);
+        let ended = game.at + 300 * MS;
+        frames.slept(TID, sleep(PACING, ended, ended + MS), ended + MS);
+        if told {
+            frames.ended(TID, ended + 2 * MS);
+        }
+        frames.retain(&HashSet::new(), ended + 3 * MS);
+        let fired = frames.until(ended + 3 * MS);
+        assert_eq!((fired.len(), frames.threads.len()), (1, 0), "late, and gone");
+        let told = &frames.rhythms()[0];
+        assert_eq!((told.period_ns, told.late), (16 * MS, 1));
+    }
 }
