@@ -261,8 +261,9 @@ struct Pending {
     due: Nanos,
 }
 
-/// The most triggers that a stall names; the others are of the same.
+/// The most triggers that a stall names, and those of one thread in one call: the worst.
 const MOST_TRIGGERS: usize = 20;
+const MOST_OF_CALL: usize = 3;
 
 impl Pending {
     fn new(trigger: Trigger, now: Nanos) -> Pending {
@@ -293,6 +294,25 @@ impl Pending {
         growth.and_then(|trigger| trigger.pid)
     }
 
+    /// Adds a trigger, in place of the least severe one where there are too many.
+    fn keep_worst(&mut self, trigger: Trigger) {
+        let of = |trigger: &Trigger| (trigger.kind, trigger.tid, trigger.call.clone());
+        let own = of(&trigger);
+        let alike = self.triggers.iter().filter(|there| of(there) == own);
+        let full = trigger.tid.is_some() && alike.count() >= MOST_OF_CALL;
+        if !full && self.triggers.len() < MOST_TRIGGERS {
+            return self.triggers.push(trigger);
+        }
+        let others = self.triggers.iter_mut();
+        let others = others.filter(|there| !full || of(there) == own);
+        let least = others.min_by(|a, b| severity(a).total_cmp(&severity(b)));
+        if let Some(least) = least
+            && severity(least) < severity(&trigger)
+        {
+            *least = trigger;
+        }
+    }
+
     fn add(&mut self, trigger: Trigger, now: Nanos) {
         self.begin = self.begin.min(began(&trigger));
         self.end = self.end.max(Nanos(trigger.at_ns));
@@ -305,8 +325,8 @@ impl Pending {
         // The same loss has become longer, or has ended.
         if let Some(there) = self.triggers.iter_mut().find(same) {
             *there = trigger;
-        } else if self.triggers.len() < MOST_TRIGGERS {
-            self.triggers.push(trigger);
+        } else {
+            self.keep_worst(trigger);
         }
         let open = self.triggers.iter().any(|trigger| trigger.open);
         let after = match (open, self.growing()) {
@@ -855,6 +875,32 @@ mod tests {
         );
         assert!(!stall.has(&trigger(9, 5_000, 6_000)));
         assert!(!stall.has(&Trigger::new(TriggerKind::Request, 0)));
+    }
+
+    /// Many short stalls of one thread leave room for the others, and a worse one comes last.
+    #[test]
+    fn a_stall_names_the_worst_of_its_triggers() {
+        let of = |tid, begin: u64, ms: u64| Trigger {
+            measured_ns: Some(Nanos::millis(ms).0),
+            threshold_ns: Some(Nanos::millis(100).0),
+            call: Some("read".to_owned()),
+            ..trigger(tid, begin, begin + ms)
+        };
+        let mut stall = Pending::new(of(7, 0, 300), Nanos::secs(1));
+        for (begin, ms) in [(300, 200), (500, 400), (900, 110), (1_010, 500)] {
+            stall.add(of(7, begin, ms), Nanos::secs(2));
+        }
+        let told = |stall: &Pending| {
+            let ms = stall.triggers.iter().filter_map(|one| one.measured_ns);
+            ms.map(|ns| ns / 1_000_000).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&stall), [300, 500, 400]);
+        for tid in 8..40 {
+            stall.add(of(tid, 0, 250), Nanos::secs(2));
+        }
+        stall.add(of(40, 0, 600), Nanos::secs(2));
+        assert_eq!(stall.triggers.len(), MOST_TRIGGERS);
+        assert!(told(&stall).contains(&600) && told(&stall).contains(&300));
     }
 
     #[test]

@@ -12,8 +12,6 @@ const LONGEST: Nanos = Nanos::secs(600);
 /// that waited 300 ms must not hide one that waits half a second and is what the user has felt. What becomes worse without end has few
 /// windows: from 250 ms to a minute it is 14.
 const WORSE: f64 = 1.5;
-/// But not sooner: the window before is being taken out.
-const SOONEST: Nanos = Nanos::secs(2);
 
 /// When the next window for one kind of trigger may be written. The distance doubles each time that it still fired shortly
 /// before a window, and is the shortest again when it did not: a stall that fires for a few seconds
@@ -22,8 +20,8 @@ const SOONEST: Nanos = Nanos::secs(2);
 pub(super) struct Pace {
     next: Nanos,
     distance: Nanos,
-    /// When the last window was written, and how far beyond its limit what it was for was.
-    written: Option<(Nanos, f64)>,
+    /// How far beyond its limit was what the last window was written for.
+    written: Option<f64>,
     /// When something fired last that had no window.
     last: Option<Nanos>,
     /// Triggers since the last window.
@@ -46,7 +44,7 @@ impl Pace {
 
     /// Whether what fires at `now`, `severity` times its limit, may have a window; else it is counted.
     pub(super) fn allows(&mut self, now: Nanos, severity: f64) -> bool {
-        let worse = |(at, before): (Nanos, f64)| now >= at + SOONEST && severity >= before * WORSE;
+        let worse = |before: f64| severity >= before * WORSE;
         let allowed = now >= self.next || self.written.is_some_and(worse);
         if !allowed {
             self.suppressed += 1;
@@ -58,7 +56,7 @@ impl Pace {
     /// A window is written at `now` for what was `severity` times its limit; how many triggers had none
     /// since the one before.
     pub(super) fn written(&mut self, now: Nanos, severity: f64) -> u64 {
-        self.written = Some((now, severity));
+        self.written = Some(severity);
         let suppressed = std::mem::take(&mut self.suppressed);
         self.all += suppressed;
         let goes_on = self.last.take().is_some_and(|last| now < last + SHORTEST);
@@ -123,8 +121,7 @@ mod tests {
         let mut pace = Pace::new();
         assert!(pace.allows(at(1), 1.2));
         pace.written(at(1), 1.2);
-        assert!(!pace.allows(at(2), 40.0), "too soon");
-        assert!(!pace.allows(at(4), 1.7) && pace.allows(at(4), 1.8));
+        assert!(!pace.allows(at(2), 1.7) && pace.allows(at(2), 1.8));
         assert!(pace.allows(at(4), 40.0));
         pace.written(at(4), 40.0);
         assert!(

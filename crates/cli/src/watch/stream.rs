@@ -10,7 +10,8 @@
 //! | is ready and has no CPU | all |
 //! | is stopped by a signal (state T), and not by that of a terminal | all |
 //!
-//! Waits of a thread in the same call at the same place, one right after the other, are one loss.
+//! Waits of a thread in the same call at the same place, one right after the other, are one loss. But an interruptible sleep that is
+//! too long by itself is another one: the next answer that a client waits for is another answer.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -26,6 +27,9 @@ use crate::args::{FAULT, Limit, What};
 
 /// A thread that runs for longer between two waits has begun something new.
 const BREATH: u64 = 2_000_000;
+/// But not in state D, where it runs for less than one part in so many of the longest: an fsync computes for 4 ms before each of its
+/// 70 ms for the disk.
+const BREATH_PART: u64 = 4;
 /// The time over which losses by a CPU quota are added: the quota's own period is a tenth of it.
 const QUOTA: u64 = 1_000_000_000;
 /// The kernel's priority of a thread that nobody has made nicer. What is nicer has agreed to wait for a CPU.
@@ -156,6 +160,8 @@ struct Loss {
     begin: u64,
     lost: u64,
     ended: u64,
+    /// The longest of the waits.
+    longest: u64,
     /// It fires again when it has doubled.
     fires_at: u64,
 }
@@ -533,16 +539,26 @@ impl Stream {
         {
             return Some(trigger(TriggerKind::RunQueue, ready, waited, limit));
         }
-        if !sleeps || wait.flags & flag::NEW != 0 {
+        if wait.flags & flag::NEW != 0 {
+            return None;
+        }
+        let place = (wait.call, wait.ip, wait.arguments[0]);
+        let cost = asleep + waited;
+        let loss = &mut thread.loss;
+        let breath = match wait.state & INTERRUPTIBLE {
+            0 => BREATH.max(loss.longest.max(cost) / BREATH_PART),
+            _ => BREATH,
+        };
+        let goes_on = loss.place == place && wait.left.saturating_sub(loss.ended) <= breath;
+        // In the middle of a call that loses time it may be kept from a CPU, too.
+        let counts = sleeps || (goes_on && wait.call.is_some());
+        if !counts {
             return None;
         }
         let chosen = call.map_or(self.fault.filter(|_| fault), |call| call.limit);
         let limit = chosen.or(self.any.filter(|_| !idle));
         if let Some(limit) = limit {
-            let place = (wait.call, wait.ip, wait.arguments[0]);
-            let loss = &mut thread.loss;
-            let goes_on = loss.place == place && wait.left.saturating_sub(loss.ended) <= BREATH;
-            if !goes_on {
+            if !goes_on || (sleeps && !uninterruptible && cost >= limit) {
                 *loss = Loss {
                     place,
                     begin: wait.left,
@@ -550,9 +566,10 @@ impl Stream {
                     ..Loss::default()
                 };
             }
-            let lost = loss.lost + asleep + waited;
+            let lost = loss.lost + cost;
             if !open {
                 (loss.lost, loss.ended) = (lost, wait.ran);
+                loss.longest = loss.longest.max(cost);
             }
             if lost >= loss.fires_at {
                 if !open {
@@ -562,7 +579,7 @@ impl Stream {
                 return Some(trigger(TriggerKind::SlowCall, begin, lost, limit));
             }
         }
-        let limit = self.blocked.filter(|_| uninterruptible)?;
+        let limit = self.blocked.filter(|_| sleeps && uninterruptible)?;
         (asleep >= limit).then(|| trigger(TriggerKind::Blocked, wait.left, asleep, limit))
     }
 
@@ -703,6 +720,45 @@ mod tests {
                 None,
                 "it ran for 100 ms between them"
             );
+        }
+    }
+
+    /// ```text
+    /// ms    0    70 74   144   154 158 228 232 302         computes for 4 ms before each, and is kept from a CPU once
+    /// fsync |DDDD|  |DDDD|qqqqq|   |DDD|   |DDD|
+    /// ```
+    #[test]
+    fn a_call_that_computes_between_its_waits_for_the_disk_is_one_loss() {
+        let mut stream = stream(&usual(), Whose::default());
+        let preempted = wait(1, 0, flag::PREEMPTED, [148, 0, 158]);
+        for quiet in [
+            wait(1, 2, 0, [0, 70, 70]),
+            wait(1, 2, 0, [74, 144, 144]),
+            preempted.clone(),
+            wait(1, 2, 0, [162, 232, 232]),
+        ] {
+            assert_eq!(stream.record(&quiet), None);
+        }
+        let fires = told(stream.record(&wait(1, 2, 0, [236, 306, 306])));
+        let write = Some("write".to_owned());
+        assert_eq!(fires, Some((TriggerKind::SlowCall, write, 0, 290)));
+        // In user mode nothing of the call goes on.
+        let computes = wait(-1, 0, flag::PREEMPTED, [310, 0, 400]);
+        assert_eq!(stream.record(&computes), None);
+        assert_eq!(stream.record(&wait(1, 2, 0, [404, 474, 474])), None);
+    }
+
+    /// Two answers, the second right after the first: the second has a trigger of its own, and is not a part of the first.
+    #[test]
+    fn a_sleep_that_is_too_long_by_itself_is_a_loss_of_its_own() {
+        let mut stream = stream(&limits(&[(What::Any, 250)]), Whose::default());
+        let fires = told(stream.record(&wait(1, 1, 0, [0, 2_144, 2_144])));
+        assert_eq!(fires.map(|told| (told.2, told.3)), Some((0, 2_144)));
+        let fires = told(stream.record(&wait(1, 1, 0, [2_144, 2_620, 2_620])));
+        assert_eq!(fires.map(|told| (told.2, told.3)), Some((2_144, 476)));
+        for short in [2_620, 2_720] {
+            let answer = wait(1, 1, 0, [short, short + 100, short + 100]);
+            assert_eq!(stream.record(&answer), None);
         }
     }
 
