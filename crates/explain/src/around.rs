@@ -46,12 +46,14 @@ pub fn causes(stall: &Stall, waiting: &[Vec<Waiting>]) -> Vec<Option<Cause>> {
     causes.map(of).collect()
 }
 
-/// Returns the trigger that leads a stall, and its cause: a late frame, else memory pressure that the trace explains, else who waits for a disk, else the
-/// thread that lost most. `causes` are those of [`causes`].
+/// Returns the trigger that leads a stall, and its cause: a late frame, else memory pressure whose cause took as much time as that of
+/// any thread that fired, else who waits for a disk, else the thread that lost most. `causes` are those of [`causes`].
 #[must_use]
 pub fn headline<'s>(stall: &'s Stall, causes: &[Option<Cause>]) -> (Option<&'s Trigger>, Cause) {
     let causes = stall.triggers.iter().zip(causes);
     let causes = causes.filter_map(|(trigger, cause)| Some((trigger, cause.as_ref()?)));
+    let own = causes.clone().filter(|(trigger, _)| trigger.tid.is_some());
+    let greatest = own.map(|(_, cause)| time_of(cause)).max().unwrap_or(0);
     let rank = |(trigger, cause): &(&Trigger, &Cause)| {
         let by_disk = cause
             .culprit
@@ -60,7 +62,7 @@ pub fn headline<'s>(stall: &'s Stall, causes: &[Option<Cause>]) -> (Option<&'s T
         let kind = match trigger.kind {
             // Somebody has asked for it.
             TriggerKind::Frame => 4,
-            TriggerKind::MemoryPressure => 3,
+            TriggerKind::MemoryPressure if time_of(cause) >= greatest => 3,
             // A thread that waits for the disk says who it is.
             _ if by_disk && trigger.tid.is_some() => 2,
             TriggerKind::IoPressure => 1,
@@ -75,6 +77,15 @@ pub fn headline<'s>(stall: &'s Stall, causes: &[Option<Cause>]) -> (Option<&'s T
             (first, unknown(stall, first))
         }
     }
+}
+
+/// How long threads waited for what a cause names.
+fn time_of(cause: &Cause) -> u64 {
+    let rows = cause
+        .waiting
+        .iter()
+        .filter(|row| word_of(row) == cause.word);
+    rows.map(|row| row.total_ns).sum()
 }
 
 /// Says how long before the trace the loss of a thread began, where that is a part of it to speak of.

@@ -402,6 +402,32 @@ fn pressure_that_is_explained_comes_first() {
 }
 
 /// ```text
+/// ms        1000  1060             1400
+/// client    |recvfrom              |        asks the server, which waits for the disk
+/// writer    |reclaim|                       60 ms of memory pressure
+/// ```
+#[test]
+fn memory_pressure_leads_where_it_took_most() {
+    let told = |lasts: u64| {
+        let mut events = client_server_disk();
+        let reclaim = Span::new(Activity::MemcgReclaim, Nanos(1_000 * MS));
+        let times = [1_000, 1_000 + lasts, 1_000 + lasts];
+        events.push(is_over(10, wait(10, "mmap", State::Blocked, times)));
+        events.push(event(1_000 + lasts, 10, Kind::Span(Box::new(reclaim))));
+        events.sort_by_key(|event| event.time);
+        let call = trigger(TriggerKind::SlowCall, Some(7), 1_000, 1_400);
+        let pressure = trigger(TriggerKind::MemoryPressure, None, 1_000, 1_400);
+        let stall = stall_of(vec![call, pressure], 0, 0);
+        let all = causes(&stall, &explained(&stall, &events).1);
+        let (leads, cause) = headline(&stall, &all);
+        (leads.unwrap().kind, cause.word)
+    };
+    assert_eq!(told(60), (TriggerKind::SlowCall, "answer".to_owned()));
+    let memory = (TriggerKind::MemoryPressure, "memcg-reclaim".to_owned());
+    assert_eq!(told(400), memory);
+}
+
+/// ```text
 /// ms        900  1000                     1400  1500
 /// client    |runs|recvfrom                |runs |
 /// ```

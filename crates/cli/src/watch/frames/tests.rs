@@ -331,7 +331,11 @@ fn a_thread_that_has_ended_is_told_of() {
         }
         frames.retain(&HashSet::new(), ended + 3 * MS);
         let fired = frames.until(ended + 3 * MS);
-        assert_eq!((fired.len(), frames.threads.len()), (1, 0), "late, and gone");
+        assert_eq!(
+            (fired.len(), frames.threads.len()),
+            (1, 0),
+            "late, and gone"
+        );
         let told = &frames.rhythms()[0];
         assert_eq!((told.period_ns, told.late), (16 * MS, 1));
     }
