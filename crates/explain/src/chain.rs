@@ -73,6 +73,13 @@ const MOST_PARENTS: u32 = 4;
 /// Sleeps of at most so long, so many of them after a question, look whether an answer is there.
 const LONGEST_NAP: u64 = 20_000_000;
 const NAPS: u32 = 3;
+/// Threads by which a thread is told things that are remembered, and how many are asked whether a question came through them.
+const MOST_TOLD: usize = 4;
+const MOST_THROUGH: usize = 16;
+/// Waits of a loop of events that are remembered as waits for questions.
+const MOST_IDLES: usize = 8;
+/// What a look whether an answer is there takes of the sleep before it, at most.
+const LOOK: u64 = 8;
 /// How long an acknowledgement is held back, with the tick's and the wake-up's delay.
 const DELAYED_ACK: std::ops::Range<u64> = 36_000_000..52_000_000;
 /// Pieces of one wait for a CPU.
@@ -123,8 +130,21 @@ struct Thread {
     several: bool,
     /// When its last wait ended that was not for an answer.
     idled: u64,
+    /// Who ended the last such wait, where a thread did.
+    idled_by: Option<u32>,
+    /// When a loop of events waited for others' questions last.
+    idles: [(u64, u64); MOST_IDLES],
+    /// Who told it last what it asks that one for, and when.
+    answer: Option<(u32, u64)>,
     /// Whom it asked last, and when.
     asks: Option<(u32, u64)>,
+    /// The threads whose word, bytes or events it got last, each once.
+    told: [u32; MOST_TOLD],
+    /// How often it opened a connection for which another thread waited, and whether it waited for one.
+    connects: u8,
+    accepts: bool,
+    /// The thread that it woke last by sending, and on which descriptor.
+    sent: Option<(u64, u32)>,
     /// Short sleeps since it asked at that time.
     naps: (u64, u32),
     /// When it was last let go on after a stop.
@@ -557,7 +577,9 @@ impl Graph {
                 }
                 (Some("exit"), For::Word { .. }) => what = For::Child,
                 // The end of its child shows by a pidfd, or by the end of what the child writes.
-                (Some("exit" | "exit_group"), For::Events | For::Data) if !several && is_child => {
+                (Some("exit" | "exit_group"), For::Events | For::Data)
+                    if is_child && (!several || wait.call.as_ref().is_some_and(sleeps::of_two)) =>
+                {
                     what = For::Child;
                 }
                 _ => {}
@@ -578,7 +600,19 @@ impl Graph {
         }
         let taker = wait.waker.as_ref().and_then(|waker| waker.call.as_ref());
         let received = matches!(ended, Ended::By(_)) && taker.is_some_and(sleeps::receives);
-        let asked = self.asked(tid, what, ended, (left, woken), (received, several));
+        let sent_on = taker.filter(|call| sleeps::sends(call));
+        let sent_on = sent_on.and_then(|call| call.arguments[0]);
+        let connects = taker.is_some_and(|call| call.name.as_deref() == Some("connect"));
+        let many = several && !wait.call.as_ref().is_some_and(sleeps::of_two);
+        let makes_it = self.was_made_for_it(tid, ended, many);
+        let asked = self.asked(
+            tid,
+            what,
+            ended,
+            (left, woken),
+            (received, several),
+            (sent_on, connects),
+        );
         // A driver ended it for a thread: a fence that is polled is signalled so, and so is news that nobody waits for.
         let in_driver = taker.is_some_and(|call| call.name.as_deref() == Some("ioctl"));
         let polled = what == For::Events && matches!(ended, Ended::By(_)) && !several;
@@ -586,12 +620,14 @@ impl Graph {
             Asked::No if polled && in_driver => Asked::Perhaps,
             asked => asked,
         };
+        if makes_it && matches!(what, For::Events | For::Data | For::Word { .. }) {
+            what = For::Child;
+        }
         let actor = self.threads.get(&tid).map_or(NOBODY, |thread| thread.actor);
         let program = self.sleeps.program(wait, &mut self.paths);
         let place = program.place;
         let hop = self.paths.hop(actor, Doing::Waits { what, call, place });
         let held = looks.and_then(|looks| self.held_by(tid, looks, hop, (left, woken)));
-        let (threads, disks) = (&self.threads, &self.disks);
         let mut behind = std::mem::take(&mut self.behind);
         behind.clear();
         match ended {
@@ -602,17 +638,20 @@ impl Graph {
             }
             Ended::By(by) => {
                 follow(
-                    threads,
+                    &self.threads,
                     &mut self.paths,
                     by,
                     (left, woken),
                     MOST_PARENTS,
                     &mut behind,
                 );
+                if matches!(asked, Asked::Yes | Asked::Unseen) {
+                    self.through_loop(tid, by, left, &mut behind);
+                }
             }
             Ended::Disk => {
                 self.shares.clear();
-                disks.shares(tid, left, woken, &mut self.shares);
+                self.disks.shares(tid, left, woken, &mut self.shares);
                 for share in &self.shares {
                     let device = share.device;
                     behind.push(self.paths.leaf(share.by, Doing::Disk { device }), share.ns);
@@ -630,7 +669,7 @@ impl Graph {
                     _ => None,
                 };
                 let holder = holder.filter(|&&holder| holder != tid);
-                let holder = holder.and_then(|holder| threads.get(holder));
+                let holder = holder.and_then(|holder| self.threads.get(holder));
                 let holder = holder.map_or(NOBODY, |holder| holder.actor);
                 behind.push(self.paths.leaf(holder, Doing::Timeout), woken - left);
             }
@@ -674,6 +713,14 @@ impl Graph {
             && let Some(thread) = self.threads.get_mut(&tid)
         {
             thread.idled = woken;
+            thread.idled_by = match ended {
+                Ended::By(by) => Some(by),
+                _ => None,
+            };
+            if several {
+                thread.idles.rotate_right(1);
+                thread.idles[0] = (left, woken);
+            }
         }
         for piece in &behind.0 {
             let path = self.paths.chain(hop, piece.path);
@@ -781,11 +828,16 @@ impl Graph {
         let Some((of, at)) = thread.asks else {
             return false;
         };
+        let looks = left.saturating_sub(thread.ran) <= (woken - left) / LOOK;
         if woken - left > LONGEST_NAP || !self.pairs.waits_since(tid, of, at) {
             return false;
         }
         if thread.naps.0 != at {
             thread.naps = (at, 0);
+        }
+        if thread.naps.1 > 0 && !looks {
+            thread.naps.1 = 0;
+            return false;
         }
         thread.naps.1 += 1;
         if thread.naps.1 < NAPS {
@@ -832,6 +884,7 @@ impl Graph {
         ended: Ended,
         (left, woken): (u64, u64),
         (received, several): (bool, bool),
+        (sent_on, connects): (Option<u64>, bool),
     ) -> Asked {
         let one = |threads: &HashMap<u32, Thread, Quick>, tid| {
             let thread = threads.get(&tid);
@@ -842,6 +895,8 @@ impl Graph {
                 began: thread.map_or(0, |thread| thread.began),
                 several: thread.is_some_and(|thread| thread.several),
                 idled: thread.map_or(0, |thread| thread.idled),
+                connects: thread.map_or(0, |thread| thread.connects),
+                accepts: thread.is_some_and(|thread| thread.accepts),
             }
         };
         if several && let Some(thread) = self.threads.get_mut(&tid) {
@@ -873,6 +928,19 @@ impl Graph {
         if received && !matches!(what, For::Data | For::Events) {
             return Asked::No;
         }
+        if connects {
+            for (of, connects) in [(by, true), (tid, false)] {
+                if let Some(thread) = self.threads.get_mut(&of) {
+                    thread.connects = thread.connects.saturating_add(u8::from(connects));
+                    thread.accepts |= !connects;
+                }
+            }
+        }
+        if let Some(descriptor) = sent_on
+            && let Some(sender) = self.threads.get_mut(&by)
+        {
+            sender.sent = Some((descriptor, tid));
+        }
         let met = Met {
             waker: one(&self.threads, by),
             sleeper: one(&self.threads, tid),
@@ -881,8 +949,26 @@ impl Graph {
             received,
             several,
         };
+        let through = self.asked_through(tid, by, left);
         let woken_by = |of: u32| self.threads.get(&of).and_then(|thread| thread.woken_by);
-        let asked = self.pairs.ends(&met, woken_by);
+        let asked = match self.pairs.ends(&met, woken_by) {
+            asked if received || several => asked,
+            _ if through => {
+                self.pairs.learns(tid, by);
+                Asked::Yes
+            }
+            asked => asked,
+        };
+        let answers = self.pairs.who_asks(tid, by) == Some(tid);
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            if !thread.told.contains(&by) {
+                thread.told.rotate_right(1);
+                thread.told[0] = by;
+            }
+            if answers {
+                thread.answer = Some((by, woken));
+            }
+        }
         // Whose question was taken only now asked it now, as far as is known.
         for (asker, of) in [(by, tid), (tid, by)] {
             if self.pairs.waits_since(asker, of, woken)
@@ -894,13 +980,109 @@ impl Graph {
         asked
     }
 
-    /// Returns who read what `tid` had sent it by TCP on this machine: the packet that tells of room for more comes while it reads.
+    /// Whether `by` carries out what `tid` asked another thread for, before it fell asleep at `left`: a pool that a dispatcher gives work. To a
+    /// busy thread that is not seen. So: `tid` had been idle since `by` told it something, then it asked; the asked thread tells `by`
+    /// things, by itself or through others; and none of those began by itself since.
+    fn asked_through(&self, tid: u32, by: u32, left: u64) -> bool {
+        let Some(thread) = self.threads.get(&tid) else {
+            return false;
+        };
+        let Some((of, at)) = thread.asks.filter(|&(of, _)| of != by) else {
+            return false;
+        };
+        let by_itself = thread.idled > self.pairs.told_at(by, tid) && at >= thread.idled;
+        if !by_itself || at > left || !self.pairs.waits_since(tid, of, at) {
+            return false;
+        }
+        // Who began by itself since, by a timer, does not carry the question.
+        let carries = |of: &u32| {
+            let thread = self.threads.get(of);
+            thread.is_some_and(|thread| thread.idled < at || thread.idled_by.is_some())
+        };
+        let mut through = [by; MOST_THROUGH];
+        let (mut count, mut next) = (usize::from(carries(&by)), 0);
+        while next < count {
+            let told = self.threads.get(&through[next]).map(|thread| thread.told);
+            let tellers = told.into_iter().flatten().filter(|teller| *teller != tid);
+            for teller in tellers.filter(carries) {
+                if count < MOST_THROUGH && !through[..count].contains(&teller) {
+                    through[count] = teller;
+                    count += 1;
+                }
+            }
+            next += 1;
+        }
+        through[..count].contains(&of)
+    }
+
+    /// Puts what an event loop, `by`, waited for in place of its waits for others' questions, where it answers `tid` what it had asked
+    /// somebody else for.
+    fn through_loop(&mut self, tid: u32, by: u32, left: u64, behind: &mut Line) {
+        let Some(thread) = self.threads.get(&by).filter(|thread| thread.several) else {
+            return;
+        };
+        let Some((of, until)) = thread.answer.filter(|&(of, at)| at > left && of != tid) else {
+            return;
+        };
+        let idles = thread.idles;
+        if !idles.iter().any(|&(_, woken)| woken > left) {
+            return;
+        }
+        let mut line = Line::default();
+        let mut at = left;
+        for piece in &behind.0 {
+            let end = at + piece.ns;
+            let idle = idles
+                .iter()
+                .find(|&&(from, to)| from <= at + SLACK && end <= to + SLACK);
+            if idle.is_some() && end <= until && piece.ns > 0 {
+                let hop = self.paths.first_id(piece.path);
+                let mut instead = Line::default();
+                follow(
+                    &self.threads,
+                    &mut self.paths,
+                    of,
+                    (at, end),
+                    MOST_PARENTS,
+                    &mut instead,
+                );
+                for piece in &instead.0 {
+                    line.push(self.paths.chain(hop, piece.path), piece.ns);
+                }
+            } else {
+                line.push(piece.path, piece.ns);
+            }
+            at = end;
+        }
+        *behind = line;
+    }
+
+    /// Whether a thread that `tid` made just before ended its sleep: making it was the question. Not for `many` descriptors: a loop of events
+    /// waits for all sorts of things.
+    fn was_made_for_it(&self, tid: u32, ended: Ended, many: bool) -> bool {
+        let Ended::By(by) = ended else { return false };
+        let (Some(maker), Some(made)) = (self.threads.get(&tid), self.threads.get(&by)) else {
+            return false;
+        };
+        !many && made.born && made.parent == Some(tid) && made.began >= maker.idled
+    }
+
+    /// Returns who read what `tid` had sent it by TCP on this machine: the packet that tells of room for more comes while it reads. Or later, by a
+    /// timer, whoever has the CPU then: it is the thread that got what `tid` sent last on that descriptor.
     fn makes_room(&self, tid: u32, wait: &Wait) -> Option<u32> {
-        let call = wait.call.as_ref()?.name.as_deref()?;
+        let call = wait.call.as_ref()?;
+        if !sleeps::waits_for_room(call.name.as_deref()?) {
+            return None;
+        }
         let waker = wait.waker.as_ref()?;
         let reads = waker.call.as_ref().is_some_and(sleeps::receives);
         let by = waker.task.tid;
-        (reads && sleeps::waits_for_room(call) && self.pairs.have_met(tid, by)).then_some(by)
+        if reads && self.pairs.have_met(tid, by) {
+            return Some(by);
+        }
+        let (descriptor, reader) = self.threads.get(&tid)?.sent?;
+        let same = call.arguments[0] == Some(descriptor) && self.threads.contains_key(&reader);
+        same.then_some(reader)
     }
 
     /// Whether the wait of `tid` for bytes was as long as an acknowledgement of TCP is held back (`TCP_DELACK_MIN`, 40 ms,
@@ -1206,7 +1388,14 @@ impl Thread {
             began: begin,
             several: false,
             idled: 0,
+            idled_by: None,
+            idles: [(0, 0); MOST_IDLES],
+            answer: None,
             asks: None,
+            told: [0; MOST_TOLD],
+            connects: 0,
+            accepts: false,
+            sent: None,
             naps: (0, 0),
             continued: 0,
             signalled: 0,

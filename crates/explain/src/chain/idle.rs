@@ -61,6 +61,8 @@ pub(super) enum Asked {
 struct Pair {
     /// The thread that asked first, as far as wake-ups show; `None` where that is not known.
     first: Option<u32>,
+    /// The thread that connects to the other.
+    client: Option<u32>,
     /// Whether the one that asks made the other, or had asked who made it.
     made: bool,
     /// How often each was idle after the other had woken it and before it woke the other: so is who asks, not who answers.
@@ -91,6 +93,16 @@ pub(super) struct One {
     pub(super) several: bool,
     /// When its last wait ended that was not for an answer.
     pub(super) idled: u64,
+    /// How often it opened a connection that another thread waited for, and whether it accepts some.
+    pub(super) connects: u8,
+    pub(super) accepts: bool,
+}
+
+impl One {
+    /// Whether it is a client of the other, which accepts connections.
+    fn is_client_of(&self, other: &One) -> bool {
+        self.connects > 0 && !self.accepts && other.accepts
+    }
 }
 
 /// A sleep for bytes, events, a signal or a word, and the thread that ended it.
@@ -108,7 +120,7 @@ pub(super) struct Met {
 impl Pair {
     /// Returns the thread that asks.
     fn asker(&self, key: (u32, u32)) -> Option<u32> {
-        self.idler(key).or(self.first)
+        self.client.or_else(|| self.idler(key)).or(self.first)
     }
 
     /// Returns the thread that is idle between what it is told and what it asks, where it is one of the two.
@@ -141,6 +153,7 @@ impl Pairs {
         });
         let pair = self.0.entry(key).or_insert_with(|| Pair {
             made,
+            client: None,
             idle: [0; 2],
             woken: [0; 2],
             first: if made {
@@ -158,11 +171,18 @@ impl Pairs {
             answers: [0; 2],
         });
         let (by, of) = if waker.tid == key.0 { (0, 1) } else { (1, 0) };
-        // One wait for work counts once, however often it wakes the other after that.
-        if pair.woken[by] > 0 && waker.idled > pair.woken[by].max(pair.woken[of]) {
+        // One wait for work counts once, and only after a question: one to a busy thread is not seen.
+        let was_told = pair.woken[by] > 0 && pair.woken[by] >= pair.woken[of];
+        if was_told && waker.idled > pair.woken[by] {
             pair.idle[by] = pair.idle[by].saturating_add(1);
         }
-        pair.woken[of] = at;
+        let told = std::mem::replace(&mut pair.woken[of], at);
+        let client = sleeper.is_client_of(&waker);
+        if client {
+            pair.client = Some(sleeper.tid);
+        } else if waker.is_client_of(&sleeper) {
+            pair.client = Some(waker.tid);
+        }
         match pair.asker(key) {
             Some(asker) if asker == waker.tid => {
                 pair.open = Some(at);
@@ -177,6 +197,10 @@ impl Pairs {
                 pair.answers[0] = pair.answers[0].saturating_add(1);
                 Asked::Yes
             }
+            // It did something else since it was told something, and came back to the server to which it connects.
+            // One that connects once may take news; one that connects again and again asks.
+            Some(_) if client && sleeper.idled > told && sleeper.connects > 1 => Asked::Unseen,
+            Some(_) if client && sleeper.idled > told => Asked::Perhaps,
             // It made the other, or asked who made it: perhaps for what it does.
             Some(_) if new && pair.made => Asked::Mutual,
             Some(_) if new => Asked::Perhaps,
@@ -229,6 +253,20 @@ impl Pairs {
         self.0.contains_key(&(one.min(other), one.max(other)))
     }
 
+    /// `asker` was seen to ask `of`, through others.
+    pub(super) fn learns(&mut self, asker: u32, of: u32) {
+        if let Some(pair) = self.0.get_mut(&(asker.min(of), asker.max(of))) {
+            pair.first = Some(asker);
+            pair.open = None;
+        }
+    }
+
+    /// Returns which of two threads asks the other, as far as is known.
+    pub(super) fn who_asks(&self, one: u32, other: u32) -> Option<u32> {
+        let key = (one.min(other), one.max(other));
+        self.0.get(&key).and_then(|pair| pair.asker(key))
+    }
+
     /// Returns which of two threads asks the other, as what they do in between shows.
     pub(super) fn idler(&self, one: u32, other: u32) -> Option<u32> {
         let key = (one.min(other), one.max(other));
@@ -253,6 +291,12 @@ impl Pairs {
             of = next;
         }
         false
+    }
+
+    /// When `by` woke `tid` last; 0 where it did not.
+    pub(super) fn told_at(&self, by: u32, tid: u32) -> u64 {
+        let pair = self.0.get(&(by.min(tid), by.max(tid)));
+        pair.map_or(0, |pair| pair.woken[usize::from(tid > by)])
     }
 
     /// Whether `one` had woken `other` until `at`.

@@ -206,6 +206,8 @@ impl Asks {
                 began: thread.began,
                 several: thread.several,
                 idled: thread.idled,
+                connects: 0,
+                accepts: false,
             }
         };
         let met = Met {

@@ -102,7 +102,7 @@ pub(crate) fn sleeps_once(name: &str, arguments: [Option<u64>; 3]) -> bool {
 }
 
 /// Whether bytes go out in such a call, which the network's softirq may take to a receiver on this machine at once.
-fn sends(call: &Call) -> bool {
+pub(super) fn sends(call: &Call) -> bool {
     call.name.as_deref().is_some_and(sends_at_once)
 }
 
@@ -136,7 +136,10 @@ pub(super) fn what_of(
     match family {
         Family::Time => For::Time,
         Family::Futex if is_mutex(arguments) => lock("futex", address),
-        Family::Futex => For::Word { address },
+        // A condition variable of glibc has two words side by side, for waiters in turn.
+        Family::Futex => For::Word {
+            address: address & !7,
+        },
         Family::FileLock => lock("file lock", 0),
         Family::Semaphore => For::Word { address: 0 },
         Family::Events => For::Events,
@@ -161,7 +164,7 @@ pub(super) fn waits_for_room(name: &str) -> bool {
     role(name) == Role::Sends
         || matches!(
             name,
-            "sendfile" | "sendfile64" | "msgsnd" | "mq_timedsend" | "connect"
+            "sendfile" | "sendfile64" | "msgsnd" | "mq_timedsend" | "connect" | "close"
         )
 }
 
@@ -175,8 +178,13 @@ pub(super) fn of_several(call: &Call) -> bool {
     (call.name.as_deref()).is_some_and(|name| waits_for_several(name, call.arguments[1]))
 }
 
+/// Whether it is a poll of two descriptors, as for the output and the errors of one child.
+pub(super) fn of_two(call: &Call) -> bool {
+    matches!(call.name.as_deref(), Some("poll" | "ppoll")) && call.arguments[1] == Some(2)
+}
+
 /// What a sleeping thread waits for, as a kernel function on its stack says (Linux 6.1 to 6.18), whatever the call.
-const BY_FUNCTION: [(By, &str); 9] = [
+const BY_FUNCTION: [(By, &str); 10] = [
     // io_uring/io-wq.c, io_uring/sqpoll.c: a worker of a ring, which is in no call of its own
     (By::Work, "io_wq_worker io_sq_thread"),
     (By::Ring, "io_wq_submit_work"),
@@ -201,10 +209,12 @@ const BY_FUNCTION: [(By, &str); 9] = [
     ),
     // kernel/exit.c, kernel/fork.c
     (By::Child, "do_wait kernel_wait4 wait_for_vfork_done"),
+    // fs/pipe.c: the other end of a FIFO that it opens. net/core/stream.c: room for what it wrote, before it closes.
+    (By::Data, "wait_for_partner sk_stream_wait_close"),
     // fs/locks.c
     (
         By::FileLock,
-        "flock_lock_inode_wait posix_lock_inode_wait locks_lock_inode_wait fcntl_setlk",
+        "flock_lock_inode_wait posix_lock_inode_wait locks_lock_inode_wait fcntl_setlk __break_lease",
     ),
     // kernel/signal.c, kernel/cgroup/freezer.c, kernel/freezer.c
     (
@@ -228,6 +238,7 @@ enum By {
     FileLock,
     Stop,
     Io,
+    Data,
     Work,
     /// A request of a ring, of which nothing else tells what for.
     Ring,
@@ -377,6 +388,7 @@ impl Sleeps {
             Some(By::FileLock) => return lock("file lock", 0, paths),
             Some(By::Stop) => return For::Continue,
             Some(By::Io) => return For::Io,
+            Some(By::Data) => return For::Data,
             Some(By::Work) => return For::Work,
             Some(By::Ring) if wait.for_io == Some(true) => return For::Io,
             Some(By::Ring) => return For::Something,
@@ -461,6 +473,7 @@ impl Sleeps {
         self.softirqs |= waker.context == Some(Context::Softirq);
         let family = match what {
             For::Time => Family::Time,
+            For::Data if wait.call.as_ref().map(family) == Some(Family::Other) => Family::Data,
             _ => wait.call.as_ref().map_or(Family::Other, family),
         };
         let by = waker.task.tid;

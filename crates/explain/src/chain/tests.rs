@@ -1,5 +1,6 @@
 //! The graph against a machine that knows the truth.
 
+mod asking;
 mod fences;
 mod file_locks;
 mod live;

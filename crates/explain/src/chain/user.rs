@@ -7,17 +7,24 @@ const MOST_NAMED: usize = 3;
 /// Characters of one.
 const LONGEST: usize = 48;
 
+const AT_BARRIER: &str = "others at the barrier";
+
 /// Functions in which a thread does nothing but wait for a lock, or for the last one at a barrier, by the lock. A condition variable, an eventfd or `epoll_wait` below them
 /// looks like a wait for work.
-const LOCKS: [(&str, &str); 5] = [
+const LOCKS: [(&str, &str); 6] = [
     // glibc's nptl; libgomp/barrier.c and openmp/runtime/src/kmp_csupport.cpp, whose threads without work wait in other functions;
     // Rust's library/std/src/sync/barrier.rs.
     (
-        "others at the barrier",
+        AT_BARRIER,
         "pthread_barrier_wait GOMP_barrier kmpc_barrier Barrier::wait",
     ),
     // src/hotspot/share/runtime/safepoint.cpp
     ("safepoint of the JVM", "SafepointSynchronize::block"),
+    // src/hotspot/share/runtime/objectMonitor.cpp: `synchronized`, also after a wait() in it.
+    (
+        "monitor of the JVM",
+        "ObjectMonitor::enter ObjectMonitor::EnterI ObjectMonitor::ReenterI ObjectMonitor::enter_internal ObjectMonitor::reenter_internal",
+    ),
     // Python/ceval_gil.c
     ("global lock of Python", "take_gil"),
     // src/backend/storage/lmgr: proc.c, lwlock.c
@@ -46,7 +53,7 @@ const LOOKED_AT: [(&str, &str); 1] = [
 ];
 
 /// Functions in which a wait with a timeout is a sleep on purpose.
-const SLEEPS: &str = "pg_sleep";
+const SLEEPS: &str = "pg_sleep JVM_Sleep JavaThread::sleep JavaThread::sleep_nanos";
 
 /// The function to which a signal's handler returns, and what is shown in its place.
 const RESTORER: &str = "__restore_rt";
@@ -65,6 +72,9 @@ pub(super) enum Says {
 
 /// Returns what the innermost function that tells says.
 pub(super) fn says(stack: &str) -> Option<Says> {
+    if waits_in_team(stack) {
+        return Some(Says::Lock(AT_BARRIER));
+    }
     frames(stack).rev().filter_map(function).find_map(|name| {
         let of = |table: &[(&'static str, &str)]| {
             let row =
@@ -85,6 +95,21 @@ pub(super) fn says(stack: &str) -> Option<Says> {
 /// Whether a thread is in the handler of a signal, so that what it did before goes on only after it.
 pub(super) fn handles_signal(stack: &str) -> bool {
     frames(stack).any(|frame| frame == RESTORER)
+}
+
+/// Whether a thread waits in libgomp, whose functions have no names, for the others of its parallel region: right below the function that gcc
+/// made of the region, or below the call that began it. Threads of the pool without a region have neither.
+fn waits_in_team(stack: &str) -> bool {
+    let is_library = |frame: &&str| frame.starts_with("libgomp.so");
+    let mut user = frames(stack)
+        .rev()
+        .filter(|frame| !frame.ends_with("_[k]"))
+        .peekable();
+    if !user.peek().is_some_and(is_library) {
+        return false;
+    }
+    let outer = user.find(|frame| !is_library(frame));
+    outer.is_some_and(|name| name.contains("._omp_fn.") || name.starts_with("GOMP_parallel"))
 }
 
 /// Returns where in the program a thread waits: the innermost functions that have a name, outermost first. Those of the C library and of
@@ -189,6 +214,23 @@ mod tests {
                 Some(Says::Lock("safepoint of the JVM")),
             ),
             (
+                "ObjectMonitor::enter(JavaThread*);ObjectMonitor::EnterI(JavaThread*);os::PlatformEvent::park(long);pthread_cond_timedwait",
+                Some(Says::Lock("monitor of the JVM")),
+            ),
+            (
+                "ObjectMonitor::wait(long, bool, JavaThread*);os::PlatformEvent::park(long);pthread_cond_timedwait",
+                None,
+            ),
+            (
+                "run;GOMP_parallel;run._omp_fn.0;libgomp.so.1.0.0+0x1f823",
+                Some(Says::Lock("others at the barrier")),
+            ),
+            (
+                "libc.so.6+0x891f4;libgomp.so.1.0.0+0x1d0de;libgomp.so.1.0.0+0x1f823",
+                None,
+            ),
+            ("run._omp_fn.0;serve;libc.so.6+0x1f823", None),
+            (
                 "sqlite3_step;libsqlite3.so.0+0x1b0c7;usleep;clock_nanosleep",
                 Some(Says::LooksAt("lock of SQLite")),
             ),
@@ -207,6 +249,10 @@ mod tests {
             ("my_pthread_mutex_lock_test;pthread_cond_wait", None),
             (
                 "pg_sleep;WaitLatch;WaitEventSetWait;epoll_wait",
+                Some(Says::Sleeps),
+            ),
+            (
+                "JVM_Sleep;JavaThread::sleep(long);os::PlatformEvent::park(long);pthread_cond_timedwait",
                 Some(Says::Sleeps),
             ),
             ("serve;WaitLatch;WaitEventSetWait;epoll_wait", None),

@@ -1,0 +1,314 @@
+//! Who asks whom where no waking tells: questions to busy threads, through others, by making a thread, by a connection.
+
+use super::*;
+
+const READ: (&str, [u64; 3]) = ("read", [4, 0, 0]);
+const WORD: (&str, [u64; 3]) = ("futex", [0x10, 128, 0]);
+
+fn slept(thread: u32, from: u64, to: u64) -> Event {
+    wait_row(
+        thread,
+        [from, to, to],
+        ("clock_nanosleep", [1, 0, 0]),
+        woken_by(0, None),
+    )
+}
+
+fn softly(row: Event, by: u32, call: Option<&str>, descriptor: u64) -> Event {
+    with(row, |wait| {
+        let mut waker = woken_by(by, call);
+        waker.context = Some(Context::Softirq);
+        if let Some(call) = &mut waker.call {
+            call.arguments[0] = Some(descriptor);
+        }
+        wait.waker = Some(waker);
+    })
+}
+
+fn on_stack(row: Event, frames: &str) -> Event {
+    with(row, |wait| {
+        wait.stack = Some(stopgap_events::wait::Stack {
+            frames: frames.into(),
+            of_a_like_wait: false,
+        });
+    })
+}
+
+/// How long the sleeps of a thread were that are judged so, in ms.
+fn total(rows: &[Event], task: &str, idleness: Idleness) -> u64 {
+    let mut graph = graph_of(&[]);
+    are_born(&mut graph, rows);
+    rows.iter().for_each(|row| graph.event(row));
+    let record = graph.finish(&HashSet::new());
+    let own = record
+        .waiting
+        .iter()
+        .filter(|w| w.task == task && w.idleness == idleness && w.cause != "run-queue");
+    own.map(|w| w.total_ns / MS).sum()
+}
+
+/// 1 asks dispatcher 2, which gives worker 3 the work; 3 asks 4 and answers 1. Only once 3 is seen to get work: later it is busy.
+#[test]
+fn a_pool_answers_for_its_dispatcher() {
+    let rows = |begins_by_itself: bool| {
+        let mut rows = vec![wait_row(3, [1, 101, 101], WORD, woken_by(2, Some("futex")))];
+        for at in [100, 200, 300] {
+            if begins_by_itself {
+                rows.push(slept(1, at - 40, at - 1));
+            }
+            let poll = ("epoll_wait", [3, 0, 8]);
+            rows.push(wait_row(
+                2,
+                [at - 90, at, at],
+                poll,
+                woken_by(1, Some("write")),
+            ));
+            rows.push(wait_row(
+                3,
+                [at + 2, at + 40, at + 40],
+                READ,
+                woken_by(4, Some("write")),
+            ));
+            rows.push(wait_row(
+                1,
+                [at + 1, at + 50, at + 50],
+                READ,
+                woken_by(3, Some("write")),
+            ));
+        }
+        rows.sort_by_key(|row| row.time);
+        rows
+    };
+    assert_eq!(total(&rows(true), "t1", Idleness::Stalled), 3 * 49);
+    // A ring of workers: 1 gets work of 3 and hands it on to 2, and never begins by itself.
+    assert_eq!(total(&rows(false), "t1", Idleness::Stalled), 0);
+}
+
+/// 1 makes 2 and waits until that tells it something.
+#[test]
+fn making_a_thread_asks_it() {
+    let made = with(
+        wait_row(2, [2, 3, 3], ("clone", [0; 3]), woken_by(1, Some("clone"))),
+        |wait| {
+            wait.within = Some(Within::New);
+            wait.state = Some(State::Runnable);
+        },
+    );
+    let first = slept(1, 0, 1);
+    let told = wait_row(1, [5, 200, 200], READ, woken_by(2, Some("write")));
+    let rows = [first.clone(), made.clone(), told.clone()];
+    assert_eq!(total(&rows, "t1", Idleness::Stalled), 195);
+    // It did something else since.
+    let rows = [first, made, slept(1, 3, 5), told];
+    assert_eq!(total(&rows, "t1", Idleness::Stalled), 0);
+}
+
+/// 1 connects to 2 again and again, later to a busy 2, whose accept does not sleep then.
+#[test]
+fn who_connects_asks() {
+    let rows = |connects: u64, begins_by_itself: bool| {
+        let accept = |from| {
+            let row = wait_row(
+                2,
+                [from, from + 2, from + 2],
+                ("accept", [3, 0, 0]),
+                woken_by(1, None),
+            );
+            softly(row, 1, Some("connect"), 4)
+        };
+        let mut rows: Vec<_> = (0..connects).map(|n| accept(1 + 3 * n)).collect();
+        for at in [10, 110, 210, 310, 410, 510, 610] {
+            if begins_by_itself && at > 10 {
+                rows.push(slept(1, at - 20, at));
+            }
+            rows.push(slept(2, at + 10, at + 70));
+            rows.push(wait_row(
+                1,
+                [at + 1, at + 71, at + 71],
+                READ,
+                woken_by(2, Some("write")),
+            ));
+        }
+        rows.sort_by_key(|row| row.time);
+        rows
+    };
+    assert!(total(&rows(2, true), "t1", Idleness::Stalled) >= 6 * 70);
+    // It takes one piece of news after the other.
+    assert!(total(&rows(2, false), "t1", Idleness::Stalled) <= 5 * 70);
+    // Connected once, it may take news now and then.
+    assert!(total(&rows(1, true), "t1", Idleness::MayBeIdle) >= 5 * 70);
+}
+
+/// 2 has a clock of its own and tells 1 something at each tick. 1 asks it now and then, while it is busy but once.
+#[test]
+fn a_clock_does_not_ask() {
+    let poll = ("epoll_wait", [3, 0, 8]);
+    let mut rows = vec![wait_row(2, [1, 3, 3], poll, woken_by(1, Some("write")))];
+    for at in [10, 30, 50, 70, 90] {
+        rows.push(slept(2, at, at + 10));
+        rows.push(wait_row(
+            1,
+            [at + 1, at + 11, at + 11],
+            READ,
+            woken_by(2, Some("write")),
+        ));
+        rows.push(slept(1, at + 12, at + 18));
+    }
+    rows.push(slept(1, 110, 190));
+    rows.push(wait_row(
+        2,
+        [111, 191, 191],
+        poll,
+        woken_by(1, Some("write")),
+    ));
+    rows.sort_by_key(|row| row.time);
+    assert_eq!(total(&rows, "t2", Idleness::Stalled), 0);
+}
+
+/// Packets of this machine that no thread's call sends: a timer of TCP, or a softirq that came late.
+#[test]
+fn a_reader_of_this_machine_is_known_by_the_descriptor() {
+    let send = |descriptor| ("sendto", [descriptor, 0, 0]);
+    let first = |descriptor| {
+        let received = wait_row(2, [1, 5, 5], ("recvfrom", [4, 0, 0]), woken_by(0, None));
+        let rows = [
+            slept(1, 0, 1),
+            softly(received, 1, Some("sendto"), 7),
+            slept(2, 6, 199),
+            softly(
+                wait_row(1, [10, 200, 200], send(descriptor), woken_by(0, None)),
+                0,
+                None,
+                0,
+            ),
+        ];
+        let mut graph = graph_of(&[]);
+        rows.iter().for_each(|row| graph.event(row));
+        first_of(&graph.finish(&HashSet::new()), "t1", "data").0
+    };
+    let slow = "was in sendto > t2 slept in clock_nanosleep > on purpose";
+    assert_eq!(first(7), slow);
+    assert_eq!(
+        first(8),
+        "was in sendto > the network",
+        "another connection"
+    );
+
+    let close = wait_row(1, [10, 200, 200], ("close", [7, 0, 0]), woken_by(0, None));
+    let close = |frames| softly(on_stack(close.clone(), frames), 0, None, 0);
+    let sent = softly(
+        wait_row(2, [1, 5, 5], READ, woken_by(0, None)),
+        1,
+        Some("sendto"),
+        7,
+    );
+    let lingers = close("__tcp_close_[k];sk_stream_wait_close_[k];wait_woken_[k]");
+    let rows = [slept(1, 0, 1), sent, slept(2, 6, 199), lingers];
+    assert_eq!(total(&rows, "t1", Idleness::Stalled), 190);
+    let mut graph = graph_of(&[]);
+    rows.iter().for_each(|row| graph.event(row));
+    let (text, _) = first_of(&graph.finish(&HashSet::new()), "t1", "data");
+    assert_eq!(
+        text,
+        "was in close > t2 slept in clock_nanosleep > on purpose"
+    );
+}
+
+/// An open waits for a lease that another process gives up, or for the other end of a FIFO.
+#[test]
+fn an_open_waits_for_a_lease_or_a_partner() {
+    let open = |frames, by| {
+        let row = wait_row(
+            1,
+            [10, 200, 200],
+            ("openat", [0; 3]),
+            woken_by(by, Some("openat")),
+        );
+        on_stack(row, frames)
+    };
+    let sleeper = slept(2, 5, 199);
+    let lease = [
+        sleeper.clone(),
+        open("do_dentry_open_[k];__break_lease_[k]", 2),
+    ];
+    assert_eq!(total(&lease, "t1", Idleness::Stalled), 190);
+    let partner = [sleeper, open("fifo_open_[k];wait_for_partner_[k]", 2)];
+    assert_eq!(total(&partner, "t1", Idleness::Idle), 190);
+}
+
+/// A loop of events, 2, asks 3 for 1 and waits for questions of others, too, which sleep on purpose: 1 waits for 3, which runs.
+#[test]
+fn a_loop_of_events_waits_for_who_answers_it() {
+    let poll = ("epoll_wait", [3, 0, 8]);
+    let mut rows = Vec::new();
+    for at in [100, 200, 300] {
+        rows.push(slept(1, at - 60, at));
+        rows.push(wait_row(
+            2,
+            [at - 49, at + 1, at + 1],
+            poll,
+            woken_by(1, Some("write")),
+        ));
+        rows.push(wait_row(
+            3,
+            [at - 49, at + 2, at + 2],
+            READ,
+            woken_by(2, Some("write")),
+        ));
+        rows.push(slept(4, at - 69, at + 20));
+        rows.push(wait_row(
+            2,
+            [at + 2, at + 21, at + 21],
+            poll,
+            woken_by(4, Some("write")),
+        ));
+        rows.push(wait_row(
+            2,
+            [at + 22, at + 40, at + 40],
+            poll,
+            woken_by(3, Some("write")),
+        ));
+        rows.push(wait_row(
+            4,
+            [at + 22, at + 30, at + 30],
+            READ,
+            woken_by(2, Some("write")),
+        ));
+        rows.push(wait_row(
+            1,
+            [at + 1, at + 41, at + 41],
+            READ,
+            woken_by(2, Some("write")),
+        ));
+    }
+    rows.sort_by_key(|row| row.time);
+    let mut graph = graph_of(&[]);
+    are_born(&mut graph, &rows);
+    rows.iter().for_each(|row| graph.event(row));
+    let record = graph.finish(&HashSet::new());
+    let found = chains(&record, "t1", "data");
+    let ran: u64 = found
+        .iter()
+        .filter(|(text, _)| text.ends_with("t3 ran"))
+        .map(|(_, ns)| ns)
+        .sum();
+    assert!(ran >= 3 * 36 * MS, "{found:?}");
+    assert!(
+        !found.iter().any(|(text, _)| text.contains("t4")),
+        "{found:?}"
+    );
+}
+
+/// 1 hands something to 2 at times and sleeps on purpose between pieces of work of its own: it does not look for an answer.
+#[test]
+fn naps_between_work_are_no_looks() {
+    let rows = |work: u64| {
+        let mut rows = vec![wait_row(2, [1, 10, 10], READ, woken_by(1, Some("write")))];
+        rows.extend(
+            (0..6).map(|n| slept(1, 10 + n * (5 + work) + work, 15 + n * (5 + work) + work)),
+        );
+        rows
+    };
+    assert!(total(&rows(0), "t1", Idleness::Stalled) > 0);
+    assert_eq!(total(&rows(2), "t1", Idleness::Stalled), 0);
+}
