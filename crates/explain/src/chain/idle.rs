@@ -6,12 +6,14 @@
 //! 2. A time that the thread named itself (`nanosleep`): idle, unless it asked a thread, which is busy with that, and this is
 //!    the third sleep of 20 ms or less since. A worker of the kernel or of an io_uring without work: idle.
 //! 3. A child (its end may show by a descriptor that it watches alone) or a thread that it joins: as long as that one sleeps on purpose, idle; behind the network, it may be; else a loss.
+//!    So is the first word of a thread that it made since it was idle.
 //!    In the handler of a signal, all but such sleeps: a loss, because what the signal interrupted waits for it.
 //! 4. An answer that it had asked for is a loss: it woke, by asking, the thread that woke it, or one that woke that one.
 //!    Or it asks that thread at times, in at least a fifth of its waits for it, and that one was busy all the while: a question to a busy
 //!    thread is not seen. Or it reads from it in a blocking call: nor is a question seen that the other does not look at yet.
 //!    Or the end of its sleep shows that the other had not read yet what it was sent.
 //!    Or a timeout ended its wait for one descriptor or word, and just before it had asked a thread that has answered it before.
+//!    Or the thread that it asked told others, and those told the one that ended its sleep; or it connects to that one again and again.
 //!    Who waits for its io_uring has asked the worker of that ring for what ends the wait.
 //! 5. Room for what it writes, or a connection that it asks for: a loss.
 //! 6. Bytes, events, a signal or another thread's word that nobody was asked for: idle where a thread of this machine or a
@@ -24,7 +26,7 @@
 //! 7. All else may be idle.
 //!
 //! Which thread asks: where two wake each other, the one that is idle between being woken and waking the other, at least three times as
-//! often as the other. Where neither is, the one that made the other, or that woke who made it and waited meanwhile (a server's new process
+//! often as the other; but who connects to the other asks it. Where neither is, the one that made the other, or that woke who made it and waited meanwhile (a server's new process
 //! for a client); else the one that woke the other first. Where both existed before the recording that is not known; then a thread
 //! that waits for several descriptors is the server of one that does not.
 
