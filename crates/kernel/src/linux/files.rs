@@ -266,16 +266,39 @@ impl Files for Linux {
             }
         };
         if status == 0 {
-            Ok(())
-        } else {
-            Err(Error::last(call, path.display()))
+            return Ok(());
         }
+        let error = Error::last(call, path.display());
+        if switch_on && error.is_invalid() {
+            let advice = format!(
+                "the file system of {} holds none (overlayfs and tmpfs, for example); name a directory on ext4 or xfs",
+                path.display()
+            );
+            return Err(Error::unsupported("a swap file there", advice));
+        }
+        Err(error)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_system_without_swap_files_is_named() {
+        use stopgap_testing::{Skip, skip};
+        if !rustix::process::geteuid().is_root() {
+            return skip(&Skip::root("swapon"));
+        }
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let file = folder.path().join("swap");
+        fs::write(&file, vec![0; 1 << 20]).unwrap();
+        let refused = Linux.swap(&file, true).unwrap_err().to_string();
+        assert!(
+            refused.contains("holds none (overlayfs and tmpfs"),
+            "{refused}"
+        );
+    }
 
     #[test]
     fn regular_files_are_brought_in_and_others_are_not_touched() {
