@@ -31,23 +31,36 @@ static void enter(const char *comm)
 	burn(2 * MS);
 }
 
+/* How much the disk needs for the time, where `mib` took `took`: a third more than by that. */
+static size_t enough(size_t mib, uint64_t took)
+{
+	size_t want = mib * (length + length / 3) / (took ? took : 1);
+
+	want = want < 3 * mib / 2 ? 3 * mib / 2 : want > 8 * mib ? 8 * mib : want;
+	return want < 2048 ? want : 2048;
+}
+
 static void fsync_on(void *unused)
 {
 	const char *path = in_folder("shared");
+	size_t mib = 64;
 	int fd = must(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600), path);
 
 	(void)unused;
 	enter("plant-fsync");
-	/* As much as this disk needs for the time. */
-	for (size_t mib = 64; mib <= 2048; mib *= 2) {
+	for (int i = 0; i < 6; i++) {
+		uint64_t took;
+
 		victim->count = 0;
 		must(ftruncate(fd, 0), "ftruncate");
 		lseek(fd, 0, SEEK_SET);
 		write_whole(fd, mib * MIB);
 		window_begin(victim);
 		must(fsync(fd), "fsync");
-		if (window_end(victim) >= length)
+		took = window_end(victim);
+		if (took >= length)
 			break;
+		mib = enough(mib, took);
 	}
 }
 
@@ -63,10 +76,12 @@ static void serve(void *unused)
 	(void)unused;
 	actor_enter(culprit, "sync-server");
 	close(ends[1]);
-	for (size_t mib = 64; read(ends[0], &question, 1) == 1; mib = mib < 2048 ? 2 * mib : mib) {
+	for (size_t mib = 64; read(ends[0], &question, 1) == 1;) {
 		if (question == 's') {
+			uint64_t begin = now();
+
 			must(fsync(fd), "fsync");
-			mib /= 2;
+			mib = enough(mib, now() - begin);
 		} else {
 			must(ftruncate(fd, 0), "ftruncate");
 			lseek(fd, 0, SEEK_SET);
