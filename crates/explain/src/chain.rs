@@ -106,6 +106,8 @@ pub struct Graph {
     recorder: Option<ActorId>,
     /// The threads that got a lock last from one that gave it up, by process and address.
     holders: HashMap<(u32, u64), u32, Quick>,
+    /// The threads that gave up the interpreter of Python last, by process.
+    givers: HashMap<u32, u32, Quick>,
     file_locks: FileLocks,
     first: Option<u64>,
     now: u64,
@@ -213,6 +215,7 @@ impl Graph {
             stops: HashMap::default(),
             recorder: None,
             holders: HashMap::default(),
+            givers: HashMap::default(),
             file_locks: FileLocks::default(),
             first: None,
             now: 0,
@@ -661,6 +664,18 @@ impl Graph {
                 let of = self.unanswered(tid).unwrap_or(NOBODY);
                 behind.push(self.paths.leaf(of, Doing::Unanswered), woken - left);
             }
+            // Who wants it looks again and again, until the holder is told to give it up.
+            Ended::Timeout if self.giver(pid, what).is_some_and(|giver| giver != tid) => {
+                let giver = self.giver(pid, what).unwrap_or(tid);
+                follow(
+                    &self.threads,
+                    &mut self.paths,
+                    giver,
+                    (left, woken),
+                    MOST_PARENTS,
+                    &mut behind,
+                );
+            }
             Ended::Timeout => {
                 let holder = match what {
                     For::Lock { address, .. } | For::Word { address } if address != 0 => {
@@ -682,7 +697,10 @@ impl Graph {
             }
             Ended::Network => behind.push(self.paths.leaf(NOBODY, Doing::Network), woken - left),
             Ended::DelayedAck => {
-                behind.push(self.paths.leaf(NOBODY, Doing::DelayedAck), woken - left);
+                let by = self.threads.get(&tid).and_then(|thread| thread.woken_by);
+                let sender = by.and_then(|(by, _)| self.threads.get(&by));
+                let sender = sender.map_or(NOBODY, |sender| sender.actor);
+                behind.push(self.paths.leaf(sender, Doing::DelayedAck), woken - left);
             }
             Ended::Device => behind.push(self.paths.leaf(NOBODY, Doing::Device), woken - left),
             Ended::Interrupt => {
@@ -736,6 +754,14 @@ impl Graph {
                 self.holders.clear();
             }
             self.holders.insert((pid, address), tid);
+        }
+        if let (For::Lock { kind, .. }, Ended::By(by)) = (what, ended)
+            && (self.paths.name_at(kind)).is_some_and(|kind| **kind == *user::INTERPRETER)
+        {
+            if self.givers.len() >= MOST_LOCKS {
+                self.givers.clear();
+            }
+            self.givers.insert(pid, by);
         }
         let asleep = Asleep {
             polls,
@@ -813,6 +839,20 @@ impl Graph {
                 piece.path = self.paths.chain(last.hop, circle);
             }
         }
+    }
+
+    /// Returns who gave up last what a process has one of and its threads wait for with short timeouts: the interpreter of Python.
+    fn giver(&self, pid: u32, what: For) -> Option<u32> {
+        let For::Lock { kind, .. } = what else {
+            return None;
+        };
+        let is_interpreter = self
+            .paths
+            .name_at(kind)
+            .is_some_and(|kind| **kind == *user::INTERPRETER);
+        is_interpreter
+            .then(|| self.givers.get(&pid).copied())
+            .flatten()
     }
 
     /// Whether the sleep of `tid` is one of many short ones in which it looks whether an answer is there that it has asked for.

@@ -530,11 +530,14 @@ impl Graph {
             ),
             Doing::Held => ("held", format!("{who} held it")),
             Doing::Network => ("network", "the network".to_owned()),
-            Doing::DelayedAck => (
-                "delayed-ack",
-                "TCP held its acknowledgement back for 40 ms (Nagle's algorithm waits for it)"
-                    .to_owned(),
-            ),
+            Doing::DelayedAck => {
+                let waits = match hop.actor {
+                    NOBODY => "Nagle's algorithm waits for it".to_owned(),
+                    _ => format!("Nagle's algorithm of {who} waits for it"),
+                };
+                let text = format!("TCP held its acknowledgement back for 40 ms ({waits})");
+                ("delayed-ack", text)
+            }
             Doing::Interrupt => ("interrupt", "a device or a timer".to_owned()),
             Doing::Device => match hop.actor {
                 NOBODY => ("device", "the device".to_owned()),
@@ -690,10 +693,11 @@ pub(super) fn culprit(hops: &[Hop]) -> Option<ActorId> {
         | Doing::Held
         | Doing::Cycle { .. }
         | Doing::Device
+        | Doing::DelayedAck
         | Doing::Quota => Some(last.actor),
         Doing::Queued { behind } => Some(behind).filter(|&behind| behind != IDLE),
         Doing::Timer => hops.iter().rev().nth(1).map(|sleeper| sleeper.actor),
-        Doing::Network | Doing::DelayedAck => Some(NOBODY),
+        Doing::Network => Some(NOBODY),
         Doing::Waits { .. }
         | Doing::Timeout
         | Doing::Interrupt

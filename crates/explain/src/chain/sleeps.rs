@@ -370,6 +370,8 @@ impl Sleeps {
         };
         let address = wait.call.as_ref().map_or(0, address);
         match self.program(wait, paths).says {
+            // It waits by a condition variable of glibc, which has two words side by side.
+            Some(Says::Lock(kind)) if kind != "lock" => return lock(kind, address & !7, paths),
             Some(Says::Lock(kind)) => return lock(kind, address, paths),
             Some(Says::LooksAt(kind)) if by == Some(By::Time) || sleeps_on_purpose(wait) => {
                 return lock(kind, 0, paths);

@@ -7,6 +7,7 @@ const MOST_NAMED: usize = 3;
 /// Characters of one.
 const LONGEST: usize = 48;
 
+pub(super) const INTERPRETER: &str = "global lock of Python";
 const AT_BARRIER: &str = "others at the barrier";
 
 /// Functions in which a thread does nothing but wait for a lock, or for the last one at a barrier, by the lock. A condition variable, an eventfd or `epoll_wait` below them
@@ -26,7 +27,7 @@ const LOCKS: [(&str, &str); 6] = [
         "ObjectMonitor::enter ObjectMonitor::EnterI ObjectMonitor::ReenterI ObjectMonitor::enter_internal ObjectMonitor::reenter_internal",
     ),
     // Python/ceval_gil.c
-    ("global lock of Python", "take_gil"),
+    (INTERPRETER, "take_gil"),
     // src/backend/storage/lmgr: proc.c, lwlock.c
     (
         "lock of PostgreSQL",

@@ -312,3 +312,70 @@ fn naps_between_work_are_no_looks() {
     assert!(total(&rows(0), "t1", Idleness::Stalled) > 0);
     assert_eq!(total(&rows(2), "t1", Idleness::Stalled), 0);
 }
+
+/// 1 wants the interpreter of Python, and looks again after each timeout; 2 has it and runs. 3 has nothing to do with it.
+#[test]
+fn a_holder_of_the_interpreter_is_who_gives_it_up() {
+    let wants = |from, word, by| {
+        let call = ("futex", [word, 137, 0]);
+        with(
+            wait_row(
+                1,
+                [from, from + 5, from + 5],
+                call,
+                woken_by(by, Some("futex")),
+            ),
+            |wait| {
+                wait.user_stack = Some(stopgap_events::wait::Stack {
+                    frames: "time_sleep;take_gil;pthread_cond_timedwait".into(),
+                    of_a_like_wait: false,
+                });
+            },
+        )
+    };
+    let rows = [
+        slept(2, 0, 1),
+        slept(3, 0, 1),
+        wants(10, 0x10, 2),
+        wants(20, 0x14, 0),
+        wants(25, 0x10, 0),
+        wants(30, 0x14, 2),
+        slept(2, 40, 41),
+    ];
+    let mut graph = graph_of(&[]);
+    are_born(&mut graph, &rows);
+    rows.iter().for_each(|row| graph.event(row));
+    let (text, share) = first_of(&graph.finish(&HashSet::new()), "t1", "lock");
+    assert_eq!(
+        (&*text, share),
+        ("waited for the global lock of Python at 0x10 > t2 ran", 1.0)
+    );
+}
+
+/// 2 sends a part of its answer to 1, and the rest once 1 has acknowledged that.
+#[test]
+fn who_waits_for_a_late_acknowledgement_is_named() {
+    let rest = |to| {
+        softly(
+            wait_row(1, [6, to, to], READ, woken_by(0, None)),
+            99,
+            None,
+            0,
+        )
+    };
+    let first = |to| {
+        let part = wait_row(1, [1, 5, 5], READ, woken_by(2, Some("write")));
+        let mut graph = graph_of(&[]);
+        [slept(2, 0, 1), part, rest(to)]
+            .iter()
+            .for_each(|row| graph.event(row));
+        let record = graph.finish(&HashSet::new());
+        let waits = record.waiting.iter().filter(|w| w.total_ns > 20 * MS);
+        let text = waits.map(|w| w.links[0].text.clone()).next();
+        text.unwrap_or_default()
+    };
+    let named =
+        "TCP held its acknowledgement back for 40 ms (Nagle's algorithm of t2 waits for it)";
+    assert_eq!(first(47), named);
+    assert_eq!(first(77), "the network");
+}
