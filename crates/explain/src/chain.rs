@@ -580,7 +580,7 @@ impl Graph {
                 }
                 (Some("exit"), For::Word { .. }) => what = For::Child,
                 // The end of its child shows by a pidfd, or by the end of what the child writes.
-                (Some("exit" | "exit_group"), For::Events | For::Data)
+                (Some("exit" | "exit_group"), For::Events | For::Data | For::Signal)
                     if is_child && (!several || wait.call.as_ref().is_some_and(sleeps::of_two)) =>
                 {
                     what = For::Child;
@@ -591,7 +591,7 @@ impl Graph {
         if ended == Ended::Network && what == For::Data && self.is_delayed_ack(tid, left, woken) {
             ended = Ended::DelayedAck;
         }
-        if ended == Ended::Network
+        if matches!(ended, Ended::Network | Ended::Timeout)
             && let Some(reader) = self.makes_room(tid, wait)
         {
             ended = Ended::By(reader);
@@ -623,7 +623,11 @@ impl Graph {
             Asked::No if polled && in_driver => Asked::Perhaps,
             asked => asked,
         };
-        if makes_it && matches!(what, For::Events | For::Data | For::Word { .. }) {
+        let tells = matches!(
+            what,
+            For::Events | For::Data | For::Word { .. } | For::Signal
+        );
+        if makes_it && tells {
             what = For::Child;
         }
         let actor = self.threads.get(&tid).map_or(NOBODY, |thread| thread.actor);
@@ -717,7 +721,7 @@ impl Graph {
                 behind.push(self.paths.leaf(NOBODY, Doing::Broken(why)), woken - left);
             }
         }
-        let polls = self.polls(tid, what, (left, woken), &mut behind);
+        let polls = self.polls(tid, (what, ended, asked), (left, woken), &mut behind);
         let by_itself = matches!(
             what,
             For::Time | For::Events | For::Data | For::Word { .. } | For::Signal
@@ -855,13 +859,21 @@ impl Graph {
             .flatten()
     }
 
-    /// Whether the sleep of `tid` is one of many short ones in which it looks whether an answer is there that it has asked for.
-    /// Then what it waits for is what the asked thread does.
-    fn polls(&mut self, tid: u32, what: For, (left, woken): (u64, u64), behind: &mut Line) -> bool {
+    /// Whether the sleep of `tid` is one of many short ones in which it looks whether an answer is there that it has asked for, or a timeout
+    /// ended its wait for that. Then what it waits for is what the asked thread does.
+    fn polls(
+        &mut self,
+        tid: u32,
+        (what, ended, asked): (For, Ended, Asked),
+        (left, woken): (u64, u64),
+        behind: &mut Line,
+    ) -> bool {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return false;
         };
-        if what != For::Time {
+        let timed_out = ended == Ended::Timeout && what == For::Events;
+        let unanswered = ended == Ended::Timeout && asked == Asked::Yes;
+        if what != For::Time && !timed_out && !unanswered {
             thread.naps.1 = 0;
             return false;
         }
@@ -869,7 +881,10 @@ impl Graph {
             return false;
         };
         let looks = left.saturating_sub(thread.ran) <= (woken - left) / LOOK;
-        if woken - left > LONGEST_NAP || !self.pairs.waits_since(tid, of, at) {
+        if !unanswered && woken - left > LONGEST_NAP || !self.pairs.waits_since(tid, of, at) {
+            return false;
+        }
+        if timed_out && !self.pairs.has_answered(tid, of) {
             return false;
         }
         if thread.naps.0 != at {
@@ -880,7 +895,7 @@ impl Graph {
             return false;
         }
         thread.naps.1 += 1;
-        if thread.naps.1 < NAPS {
+        if thread.naps.1 < NAPS && !unanswered {
             return false;
         }
         // Whoever has answered waits for the next question.
@@ -906,8 +921,7 @@ impl Graph {
     fn unanswered(&self, tid: u32) -> Option<ActorId> {
         let thread = self.threads.get(&tid)?;
         let (of, at) = thread.asks?;
-        let since = thread.woken_by.map_or(thread.began, |(_, woken)| woken);
-        let due = at >= since && self.pairs.waits_since(tid, of, at);
+        let due = at >= thread.idled && self.pairs.waits_since(tid, of, at);
         let asked = self.threads.get(&of)?;
         (due && self.pairs.has_answered(tid, of)).then_some(asked.actor)
     }

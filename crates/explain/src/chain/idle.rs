@@ -12,7 +12,8 @@
 //!    Or it asks that thread at times, in at least a fifth of its waits for it, and that one was busy all the while: a question to a busy
 //!    thread is not seen. Or it reads from it in a blocking call: nor is a question seen that the other does not look at yet.
 //!    Or the end of its sleep shows that the other had not read yet what it was sent.
-//!    Or a timeout ended its wait for one descriptor or word, and just before it had asked a thread that has answered it before.
+//!    Or a timeout ended its wait for one descriptor or word, and since it was idle it had asked a thread that has answered it before. Of several
+//!    descriptors as in 2.
 //!    Or the thread that it asked told others, and those told the one that ended its sleep; or it connects to that one again and again.
 //!    Who waits for its io_uring has asked the worker of that ring for what ends the wait.
 //! 5. Room for what it writes, or a connection that it asks for: a loss.
@@ -352,7 +353,7 @@ pub(super) fn judge(asleep: &Asleep<'_>, is_busy: impl Fn() -> bool) -> Option<I
         | For::Rcu
         | For::Continue
         | For::Answer => Stalled,
-        For::Time if asleep.polls => Stalled,
+        _ if asleep.polls => Stalled,
         For::Time | For::Work => Idle,
         For::Child => return None,
         _ if asleep.handles_signal => Stalled,

@@ -264,6 +264,15 @@ fn by_function(stack: &str) -> Option<By> {
     })
 }
 
+/// Whether the thread sleeps in a Unix socket (net/unix/af_unix.c), to which no packet comes.
+fn of_unix_socket(wait: &Wait) -> bool {
+    let stack = wait.stack.as_ref();
+    stack.is_some_and(|stack| {
+        let mut functions = stack::frames(&stack.frames).filter_map(stack::kernel_function);
+        functions.any(|function| function.starts_with("unix_"))
+    })
+}
+
 /// Whether an interrupt ended the sleep, as a timer does.
 fn by_timer(wait: &Wait) -> bool {
     let context = wait.waker.as_ref().map(|waker| waker.context);
@@ -512,6 +521,10 @@ impl Sleeps {
             (For::Io, _) => return Ended::Disk,
             _ => {}
         }
+        // What it asked a disk for is told by an eventfd or a ring.
+        if family == Family::Events && disk_done(true) {
+            return Ended::Disk;
+        }
         let for_disk = kernel || wait.for_io != Some(false);
         if for_disk && disk_done(!kernel) {
             return Ended::Disk;
@@ -522,6 +535,7 @@ impl Sleeps {
             // The timers of these calls are hard interrupts, packets are softirqs.
             Family::Events if soft => Ended::Network,
             Family::Events if self.softirqs => Ended::Timeout,
+            Family::Socket | Family::Data if of_unix_socket(wait) => Ended::Timeout,
             Family::Socket => Ended::Network,
             Family::Data if soft => Ended::Network,
             Family::Futex | Family::Semaphore | Family::Signal | Family::FileLock => Ended::Timeout,

@@ -379,3 +379,115 @@ fn who_waits_for_a_late_acknowledgement_is_named() {
     assert_eq!(first(47), named);
     assert_eq!(first(77), "the network");
 }
+
+/// 1 asks 2, which answers after 20 ms, then after 100 ms; 1 looks now and then: until a timeout at a word, or in a loop of events.
+#[test]
+fn timeouts_while_a_question_is_open_are_a_loss() {
+    let rows = |call: (&'static str, [u64; 3]), asks: bool| {
+        let asked = |from, at| wait_row(2, [from, at, at], READ, woken_by(1, Some("write")));
+        let packet = softly(wait_row(9, [0, 1, 1], READ, woken_by(0, None)), 99, None, 0);
+        let mut rows = vec![packet, slept(1, 0, 10), asked(0, 10)];
+        rows.push(wait_row(1, [11, 30, 30], call, woken_by(2, Some("write"))));
+        rows.push(slept(1, 31, 50));
+        if asks {
+            rows.push(asked(31, 50));
+        }
+        rows.extend((0..9).map(|n| {
+            wait_row(
+                1,
+                [51 + 10 * n, 61 + 10 * n, 61 + 10 * n],
+                call,
+                woken_by(0, None),
+            )
+        }));
+        rows.push(wait_row(
+            1,
+            [142, 150, 150],
+            call,
+            woken_by(2, Some("write")),
+        ));
+        rows.sort_by_key(|row| row.time);
+        rows
+    };
+    let timed = ("futex", [0x10, 137, 0]);
+    let several = ("epoll_wait", [3, 0, 8]);
+    assert_eq!(
+        total(&rows(timed, true), "t1", Idleness::Stalled),
+        19 + 90 + 8
+    );
+    assert_eq!(
+        total(&rows(several, true), "t1", Idleness::Stalled),
+        19 + 70 + 8
+    );
+    // Nothing is open: it wakes by its clock.
+    assert_eq!(
+        total(&rows(timed, false)[..10], "t1", Idleness::Stalled),
+        19
+    );
+    assert_eq!(
+        total(&rows(several, false)[..10], "t1", Idleness::Stalled),
+        19
+    );
+}
+
+/// A timer ends a wait for room in a Unix socket. The reader sleeps on purpose.
+#[test]
+fn a_unix_socket_has_no_network() {
+    let send = |frames| {
+        let row = wait_row(1, [10, 60, 60], ("sendto", [7, 0, 0]), woken_by(0, None));
+        on_stack(softly(row, 99, None, 0), frames)
+    };
+    let first = |frames, to: u64| {
+        let received = wait_row(2, [1, 5, 5], READ, woken_by(1, Some("sendto")));
+        let received = with(received, |wait| {
+            let call = wait.waker.as_mut().and_then(|waker| waker.call.as_mut());
+            call.unwrap().arguments[0] = Some(to);
+        });
+        let mut graph = graph_of(&[]);
+        [slept(1, 0, 1), received, slept(2, 6, 59), send(frames)]
+            .iter()
+            .for_each(|row| graph.event(row));
+        first_of(&graph.finish(&HashSet::new()), "t1", "data").0
+    };
+    let unix = "unix_stream_sendmsg_[k];sock_alloc_send_pskb_[k]";
+    assert_eq!(
+        first(unix, 7),
+        "was in sendto > t2 slept in clock_nanosleep > on purpose"
+    );
+    assert_eq!(first(unix, 8), "was in sendto > until its timeout");
+    assert_eq!(
+        first("tcp_sendmsg_[k];sk_stream_wait_memory_[k]", 8),
+        "was in sendto > the network"
+    );
+}
+
+/// 1 waits for a signal that the end of its child 2 sends, or a stranger's.
+#[test]
+fn the_end_of_a_child_may_be_a_signal() {
+    let made = with(
+        wait_row(2, [2, 3, 3], ("clone", [0; 3]), woken_by(1, Some("clone"))),
+        |wait| {
+            wait.within = Some(Within::New);
+            wait.state = Some(State::Runnable);
+        },
+    );
+    let waits = |by| {
+        wait_row(
+            1,
+            [10, 200, 200],
+            ("rt_sigsuspend", [0; 3]),
+            woken_by(by, Some("exit_group")),
+        )
+    };
+    // It was idle since it made that.
+    let rows = |by| [slept(1, 0, 1), made.clone(), slept(1, 4, 9), waits(by)];
+    let rows_of = |by| {
+        let mut rows = rows(by);
+        rows.iter_mut()
+            .filter(|row| row.tid == Some(2))
+            .for_each(|row| row.pid = Some(8));
+        rows
+    };
+    assert_eq!(total(&rows_of(2), "t1", Idleness::Stalled), 190);
+    assert_eq!(total(&rows_of(3), "t1", Idleness::Stalled), 0);
+}
