@@ -174,9 +174,11 @@ impl Pairs {
             answers: [0; 2],
         });
         let (by, of) = if waker.tid == key.0 { (0, 1) } else { (1, 0) };
-        // One wait for work counts once, and only after a question: one to a busy thread is not seen.
+        // One wait for work counts once, and only after a question: one to a busy thread is not seen. And the other waited already: a server
+        // that is idle until another asks takes the question of this one then, too. It may have waited again before the other got a CPU.
         let was_told = pair.woken[by] > 0 && pair.woken[by] >= pair.woken[of];
-        if was_told && waker.idled > pair.woken[by] {
+        let since = pair.woken[by].max(left);
+        if was_told && (since + 1..=at).contains(&waker.idled) {
             pair.idle[by] = pair.idle[by].saturating_add(1);
         }
         let told = std::mem::replace(&mut pair.woken[of], at);
