@@ -1,6 +1,7 @@
 //! Why threads waited, in plain words: who lost how much, and the chain of who or what was behind it.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
 
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Findings, Idleness, Link, Waiting};
@@ -17,6 +18,8 @@ const LINKS: usize = 4;
 const DEPTH: usize = 6;
 /// Less than this share of what a thread lost is not told.
 const SMALL: f64 = 0.05;
+/// So many names that differ in their last number only are told together.
+const LIKE_NAMES: usize = 3;
 /// From this share of what a name lost, what its chains end with is told, unless one chain has that share of it.
 const IN_THE_END: f64 = 0.3;
 const MOST_OF_IT: f64 = 0.8;
@@ -29,12 +32,12 @@ pub(crate) fn say(findings: &Findings, screen: &mut Screen) {
     let Some(chains) = &findings.chains else {
         return;
     };
+    let stalled: Vec<&Waiting> = (chains.waiting.iter())
+        .filter(|waiting| waiting.idleness == Idleness::Stalled)
+        .collect();
+    let together = of_like_names(&stalled);
     let mut tasks: Vec<(&str, Vec<&Waiting>, u64)> = Vec::new();
-    for waiting in chains
-        .waiting
-        .iter()
-        .filter(|w| w.idleness == Idleness::Stalled)
-    {
+    for waiting in &together {
         match tasks.iter_mut().find(|(task, ..)| *task == waiting.task) {
             Some((_, own, lost)) => {
                 own.push(waiting);
@@ -99,6 +102,69 @@ pub(crate) fn say(findings: &Findings, screen: &mut Screen) {
             4,
             format!("  {}, {}: {parts}", path.of, Nanos(path.window_ns)),
         );
+    }
+}
+
+/// Returns the waits, those of names together that differ in their last number only: a pool of 32 workers is told once.
+fn of_like_names(stalled: &[&Waiting]) -> Vec<Waiting> {
+    let mut names: HashMap<&str, BTreeSet<&str>> = HashMap::new();
+    for waiting in stalled {
+        let stem = waiting.task.trim_end_matches(|c: char| c.is_ascii_digit());
+        names.entry(stem).or_default().insert(&waiting.task);
+    }
+    let mut together: Vec<Waiting> = Vec::new();
+    for waiting in stalled {
+        let stem = waiting.task.trim_end_matches(|c: char| c.is_ascii_digit());
+        let like = names.get(stem).map_or(0, BTreeSet::len);
+        let task = match !stem.is_empty() && like >= LIKE_NAMES {
+            true => format!("{stem}* ({like} names)"),
+            false => waiting.task.clone(),
+        };
+        let same = |known: &&mut Waiting| {
+            (&known.task, &known.text, &known.place) == (&task, &waiting.text, &waiting.place)
+        };
+        match together.iter_mut().find(same) {
+            Some(known) => {
+                known.waits += waiting.waits;
+                known.total_ns += waiting.total_ns;
+                if waiting.longest_ns > known.longest_ns {
+                    known.longest_ns = waiting.longest_ns;
+                    known.longest_at_ns = waiting.longest_at_ns;
+                }
+                add_links(&mut known.links, &waiting.links);
+            }
+            None => together.push(Waiting {
+                task,
+                ..(*waiting).clone()
+            }),
+        }
+    }
+    for waiting in &mut together {
+        set_shares(&mut waiting.links, waiting.total_ns);
+    }
+    together.sort_by_key(|waiting| Reverse(waiting.total_ns));
+    together
+}
+
+fn add_links(links: &mut Vec<Link>, more: &[Link]) {
+    for link in more {
+        let same = |known: &&mut Link| (&known.text, &known.place) == (&link.text, &link.place);
+        match links.iter_mut().find(same) {
+            Some(known) => {
+                known.ns += link.ns;
+                add_links(&mut known.links, &link.links);
+            }
+            None => links.push(link.clone()),
+        }
+    }
+}
+
+/// The most time first, each with its share of `whole`.
+fn set_shares(links: &mut [Link], whole: u64) {
+    links.sort_by_key(|link| Reverse(link.ns));
+    for link in links {
+        link.share = link.ns as f64 / whole.max(1) as f64;
+        set_shares(&mut link.links, whole);
     }
 }
 
@@ -182,10 +248,12 @@ fn links(behind: &[Link], above: &str, whole: f64, depth: usize, screen: &mut Sc
 
 /// Says the waits of which the trace does not tell whether they were for work.
 fn unclear(waiting: &[Waiting], screen: &mut Screen) {
-    let unclear = waiting.iter().filter(|waiting| {
-        waiting.idleness == Idleness::MayBeIdle && waiting.longest_ns >= LEAST_LONGEST_NS
-    });
-    for waiting in unclear.take(CAUSES) {
+    let unclear: Vec<&Waiting> = (waiting.iter())
+        .filter(|waiting| {
+            waiting.idleness == Idleness::MayBeIdle && waiting.longest_ns >= LEAST_LONGEST_NS
+        })
+        .collect();
+    for waiting in of_like_names(&unclear).iter().take(CAUSES) {
         let behind = waiting.links.first();
         let behind = behind.map_or_else(String::new, |link| format!("; behind it: {}", link.text));
         screen.say_by(
@@ -225,9 +293,9 @@ mod tests {
         link("pager slept", Some("pager"), ns, vec![end])
     }
 
-    fn said(links: Vec<Link>) -> String {
-        let waiting = Waiting {
-            task: "printer".to_owned(),
+    fn waiting(task: &str, links: Vec<Link>) -> Waiting {
+        Waiting {
+            task: task.to_owned(),
             threads: 1,
             cause: "lock".to_owned(),
             text: "waited for the lock".to_owned(),
@@ -241,7 +309,11 @@ mod tests {
             longest_at_ns: 0,
             longest_tid: 1,
             links,
-        };
+        }
+    }
+
+    fn said(links: Vec<Link>) -> String {
+        let waiting = waiting("printer", links);
         let mut screen = Screen::new(Style {
             width: 100,
             colour: false,
@@ -258,5 +330,30 @@ mod tests {
         assert_eq!(all, "      95 % in the end: pager slept, on purpose\n");
         // One chain says it already.
         assert_eq!(said(vec![sleeps(90), through(5), ran()]), "");
+    }
+
+    #[test]
+    fn names_that_differ_in_their_number_are_told_together() {
+        let worker = |task: &str, links| waiting(task, links);
+        let ran = || link("holder ran", Some("holder"), 40, Vec::new());
+        let all = [
+            worker("worker-1", vec![sleeps(60), ran()]),
+            worker("worker-20", vec![sleeps(10), ran()]),
+            worker("worker-3", vec![ran()]),
+            worker("logger-1", vec![ran()]),
+            worker("logger-2", vec![ran()]),
+            worker("7", Vec::new()),
+        ];
+        let together = of_like_names(&all.iter().collect::<Vec<_>>());
+        let tasks: Vec<&str> = together.iter().map(|w| &*w.task).collect();
+        assert_eq!(tasks, ["worker-* (3 names)", "logger-1", "logger-2", "7"]);
+        let links: Vec<_> = (together[0].links.iter())
+            .map(|link| (&*link.text, link.ns, (link.share * 100.0).round()))
+            .collect();
+        assert_eq!(
+            links,
+            [("holder ran", 120, 40.0), ("pager slept", 70, 23.0)]
+        );
+        assert_eq!(together[0].total_ns, 300);
     }
 }
