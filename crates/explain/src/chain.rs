@@ -25,6 +25,7 @@ mod history;
 mod idle;
 pub mod live;
 mod lost;
+mod naps;
 mod path;
 mod sleeps;
 mod user;
@@ -45,6 +46,7 @@ use disk::{Disks, Share};
 use file_locks::FileLocks;
 use history::{Line, MOST_PIECES, Past, Piece};
 use idle::{Asked, Asleep, Met, One, Pairs};
+use naps::Naps;
 pub use path::Break;
 pub(crate) use path::Quick;
 use path::{ActorId, Doing, For, HopId, IDLE, NOBODY, NOT_KEPT, Name, PathId, Paths};
@@ -70,16 +72,11 @@ const DISK_SLACK: u64 = 500_000;
 const WAKE_LATENCY: u64 = 1_000_000;
 /// Parents that are asked what they did before their child existed.
 const MOST_PARENTS: u32 = 4;
-/// Sleeps of at most so long, so many of them after a question, look whether an answer is there.
-const LONGEST_NAP: u64 = 20_000_000;
-const NAPS: u32 = 3;
 /// Threads by which a thread is told things that are remembered, and how many are asked whether a question came through them.
 const MOST_TOLD: usize = 4;
 const MOST_THROUGH: usize = 16;
 /// Waits of a loop of events that are remembered as waits for questions.
 const MOST_IDLES: usize = 8;
-/// What a look whether an answer is there takes of the sleep before it, at most.
-const LOOK: u64 = 8;
 /// How long an acknowledgement is held back, with the tick's and the wake-up's delay.
 const DELAYED_ACK: std::ops::Range<u64> = 36_000_000..52_000_000;
 /// Pieces of one wait for a CPU.
@@ -147,8 +144,9 @@ struct Thread {
     accepts: bool,
     /// The thread that it woke last by sending, and on which descriptor.
     sent: Option<(u64, u32)>,
-    /// Short sleeps since it asked at that time.
-    naps: (u64, u32),
+    /// Short sleeps since it asked, and the thread that naps so for what this one does.
+    naps: Naps,
+    looked_at_by: Option<u32>,
     /// When it was last let go on after a stop.
     continued: u64,
     /// When it was last sent a signal.
@@ -721,7 +719,9 @@ impl Graph {
                 behind.push(self.paths.leaf(NOBODY, Doing::Broken(why)), woken - left);
             }
         }
-        let polls = self.polls(tid, (what, ended, asked), (left, woken), &mut behind);
+        if ended == Ended::Timeout && asked == Asked::Yes {
+            self.follow_asked(tid, (left, woken), &mut behind);
+        }
         let by_itself = matches!(
             what,
             For::Time | For::Events | For::Data | For::Word { .. } | For::Signal
@@ -731,7 +731,6 @@ impl Graph {
             && ended != Ended::DelayedAck
             && !matches!(asked, Asked::Yes | Asked::Unseen)
             && !received
-            && !polls
             && let Some(thread) = self.threads.get_mut(&tid)
         {
             thread.idled = woken;
@@ -747,6 +746,16 @@ impl Graph {
         for piece in &behind.0 {
             let path = self.paths.chain(hop, piece.path);
             self.sleep.push(path, piece.ns);
+        }
+        match (what, ended, &*self.sleep.0) {
+            (For::Time, Ended::Timer, [piece]) => {
+                self.naps(tid, hop, piece.path, (left, woken), false);
+            }
+            (For::Events, Ended::Timeout, [piece]) if asked != Asked::Yes => {
+                self.naps(tid, hop, piece.path, (left, woken), true);
+            }
+            (_, Ended::By(by), _) if asked == Asked::Yes => self.judges_looks(tid, by, left),
+            _ => {}
         }
         if let Ended::By(by) = ended {
             self.closes_circle(by, actor);
@@ -768,7 +777,6 @@ impl Graph {
             self.givers.insert(pid, by);
         }
         let asleep = Asleep {
-            polls,
             call: wait.call.as_ref().and_then(|call| call.name.as_deref()),
             blocked: wait.state == Some(State::Blocked) || wait.within == Some(Within::User),
             over: wait.woken.is_some() || wait.ran.is_some(),
@@ -782,6 +790,9 @@ impl Graph {
         let is_busy = || idle::is_busy(&behind.0, &self.paths);
         let idleness = idleness.or_else(|| idle::judge(&asleep, is_busy));
         self.behind = behind;
+        if by_itself && what != For::Time && idleness != Some(Idleness::Stalled) {
+            self.tells_who_looked(tid, left);
+        }
         (what, hop, idleness)
     }
 
@@ -859,45 +870,11 @@ impl Graph {
             .flatten()
     }
 
-    /// Whether the sleep of `tid` is one of many short ones in which it looks whether an answer is there that it has asked for, or a timeout
-    /// ended its wait for that. Then what it waits for is what the asked thread does.
-    fn polls(
-        &mut self,
-        tid: u32,
-        (what, ended, asked): (For, Ended, Asked),
-        (left, woken): (u64, u64),
-        behind: &mut Line,
-    ) -> bool {
-        let Some(thread) = self.threads.get_mut(&tid) else {
-            return false;
+    /// Puts into `behind` what the thread that `tid` asked did from `left` to `woken`, where it worked on that.
+    fn follow_asked(&mut self, tid: u32, (left, woken): (u64, u64), behind: &mut Line) {
+        let Some((of, at)) = self.threads.get(&tid).and_then(|thread| thread.asks) else {
+            return;
         };
-        let timed_out = ended == Ended::Timeout && what == For::Events;
-        let unanswered = ended == Ended::Timeout && asked == Asked::Yes;
-        if what != For::Time && !timed_out && !unanswered {
-            thread.naps.1 = 0;
-            return false;
-        }
-        let Some((of, at)) = thread.asks else {
-            return false;
-        };
-        let looks = left.saturating_sub(thread.ran) <= (woken - left) / LOOK;
-        if !unanswered && woken - left > LONGEST_NAP || !self.pairs.waits_since(tid, of, at) {
-            return false;
-        }
-        if timed_out && !self.pairs.has_answered(tid, of) {
-            return false;
-        }
-        if thread.naps.0 != at {
-            thread.naps = (at, 0);
-        }
-        if thread.naps.1 > 0 && !looks {
-            thread.naps.1 = 0;
-            return false;
-        }
-        thread.naps.1 += 1;
-        if thread.naps.1 < NAPS && !unanswered {
-            return false;
-        }
         // Whoever has answered waits for the next question.
         let busy = self.threads.get(&of).is_some_and(|thread| {
             let works_on = |last: &Last| last.idleness == Some(Idleness::Stalled);
@@ -905,16 +882,9 @@ impl Graph {
         });
         if busy {
             behind.clear();
-            follow(
-                &self.threads,
-                &mut self.paths,
-                of,
-                (left, woken),
-                MOST_PARENTS,
-                behind,
-            );
+            let (threads, paths) = (&self.threads, &mut self.paths);
+            follow(threads, paths, of, (left, woken), MOST_PARENTS, behind);
         }
-        busy
     }
 
     /// Returns the thread that `tid` asked just before it slept, where that one answers at times and has not yet.
@@ -1450,7 +1420,8 @@ impl Thread {
             connects: 0,
             accepts: false,
             sent: None,
-            naps: (0, 0),
+            naps: Naps::default(),
+            looked_at_by: None,
             continued: 0,
             signalled: 0,
             outside: None,

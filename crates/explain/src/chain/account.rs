@@ -128,6 +128,23 @@ impl Totals {
         }
     }
 
+    /// Takes back `waits` idle waits, which are booked on the chain `from`, for as long as these pieces are.
+    pub(super) fn unbooks(&mut self, from: PathId, hop: HopId, waits: u64, pieces: &[Piece]) {
+        let whole: u64 = pieces.iter().map(|piece| piece.ns).sum();
+        if let Some(sums) = self.by_path.get_mut(from as usize) {
+            let idle = &mut sums[Idleness::Idle as usize];
+            *idle = idle.saturating_sub(whole);
+        }
+        let place = self.group_of.get(hop as usize);
+        let place = place.map_or(0, |places| places[Idleness::Idle as usize]);
+        if let Some((.., group)) = (place as usize)
+            .checked_sub(1)
+            .and_then(|at| self.groups.get_mut(at))
+        {
+            group.waits = group.waits.saturating_sub(waits);
+        }
+    }
+
     /// A wait for a CPU is over.
     pub(super) fn queued(&mut self, paths: &Paths, tid: u32, at: u64, pieces: &[Piece]) {
         let mut at = at;

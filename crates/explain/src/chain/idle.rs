@@ -3,8 +3,8 @@
 //! Rules, the first that holds; docs/explain.md has them for users:
 //!
 //! 1. A page fault, a lock, a disk, memory, a fence, a grace period of RCU, a stop, the program behind a file system (FUSE, NFS): a loss.
-//! 2. A time that the thread named itself (`nanosleep`): idle, unless it asked a thread, which is busy with that, and this is
-//!    the third sleep of 20 ms or less since. A worker of the kernel or of an io_uring without work: idle.
+//! 2. A time that the thread named itself (`nanosleep`): idle; what it looked for between short ones is judged later (`naps`).
+//!    A worker of the kernel or of an io_uring without work: idle.
 //! 3. A child (its end may show by a descriptor that it watches alone) or a thread that it joins: as long as that one sleeps on purpose, idle; behind the network, it may be; else a loss.
 //!    So is the first word of a thread that it made since it was idle.
 //!    In the handler of a signal, all but such sleeps: a loss, because what the signal interrupted waits for it.
@@ -13,7 +13,7 @@
 //!    thread is not seen. Or it reads from it in a blocking call: nor is a question seen that the other does not look at yet.
 //!    Or the end of its sleep shows that the other had not read yet what it was sent.
 //!    Or a timeout ended its wait for one descriptor or word, and since it was idle it had asked a thread that has answered it before. Of several
-//!    descriptors as in 2.
+//!    descriptors as short sleeps in 2.
 //!    Or the thread that it asked told others, and those told the one that ended its sleep; or it connects to that one again and again.
 //!    Who waits for its io_uring has asked the worker of that ring for what ends the wait.
 //! 5. Room for what it writes, or a connection that it asks for: a loss.
@@ -326,8 +326,6 @@ impl Pairs {
 
 /// The facts of a sleep by which it is judged.
 pub(super) struct Asleep<'a> {
-    /// Whether it looks now and then whether an answer is there that it has asked for.
-    pub(super) polls: bool,
     /// Its call.
     pub(super) call: Option<&'a str>,
     /// Whether no signal ends it, or it is a page fault.
@@ -355,7 +353,6 @@ pub(super) fn judge(asleep: &Asleep<'_>, is_busy: impl Fn() -> bool) -> Option<I
         | For::Rcu
         | For::Continue
         | For::Answer => Stalled,
-        _ if asleep.polls => Stalled,
         For::Time | For::Work => Idle,
         For::Child => return None,
         _ if asleep.handles_signal => Stalled,

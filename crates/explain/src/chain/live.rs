@@ -170,7 +170,6 @@ impl Asks {
             _ => Asked::No,
         };
         let asleep = Asleep {
-            polls: false,
             call: Some(slept.call),
             blocked: false,
             over: true,

@@ -749,6 +749,22 @@ fn each_rule_of_idleness_has_a_twin() {
             last,
         ]
     };
+    // 1 asks 2, and sleeps five times.
+    let looks_while_2_works_until = |before: &[Event], done| {
+        let mut rows = before.to_vec();
+        rows.push(asked());
+        rows.extend((0..5).map(|nap| {
+            let at = 10 * nap;
+            wait(("nanosleep", NONE), [at + 5, at + 14, at + 14], 0)
+        }));
+        rows.push(wait_row(
+            2,
+            [done, 70, 71],
+            ("read", NONE),
+            woken_by(0, None),
+        ));
+        rows
+    };
     let made_by_1 = || {
         let row = wait_row(2, [2, 3, 3], ("clone", NONE), woken_by(1, Some("clone")));
         let row = Event {
@@ -895,17 +911,20 @@ fn each_rule_of_idleness_has_a_twin() {
         (
             "2 polls for an answer by naps",
             true,
-            [asked()]
-                .into_iter()
-                .chain((0..5).map(|nap| {
-                    wait(
-                        ("nanosleep", NONE),
-                        [10 * nap + 5, 10 * nap + 14, 10 * nap + 14],
-                        0,
-                    )
-                }))
-                .collect(),
-            vec![(Stalled, 27), (Idle, 18)],
+            looks_while_2_works_until(&[], 52),
+            vec![(Stalled, 43), (Idle, 2)],
+        ),
+        (
+            "2 its twin, goes on after the answer",
+            true,
+            looks_while_2_works_until(&[], 6),
+            vec![(Idle, 45)],
+        ),
+        (
+            "2 its twin, naps without a question, too",
+            true,
+            looks_while_2_works_until(&[wait(("nanosleep", NONE), [0, 1, 1], 0)], 52),
+            vec![(MayBeIdle, 43), (Idle, 3)],
         ),
         (
             "3 a child that works",

@@ -307,6 +307,13 @@ fn naps_between_work_are_no_looks() {
         rows.extend(
             (0..6).map(|n| slept(1, 10 + n * (5 + work) + work, 15 + n * (5 + work) + work)),
         );
+        let over = 14 + 5 * (5 + work) + work;
+        rows.push(wait_row(
+            2,
+            [over, 90, 91],
+            READ,
+            woken_by(1, Some("write")),
+        ));
         rows
     };
     assert!(total(&rows(0), "t1", Idleness::Stalled) > 0);
@@ -417,7 +424,7 @@ fn timeouts_while_a_question_is_open_are_a_loss() {
     );
     assert_eq!(
         total(&rows(several, true), "t1", Idleness::Stalled),
-        19 + 70 + 8
+        19 + 90 + 8
     );
     // Nothing is open: it wakes by its clock.
     assert_eq!(

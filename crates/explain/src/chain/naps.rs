@@ -1,0 +1,174 @@
+//! Short sleeps between looks whether an answer is there that a thread has asked for.
+//!
+//! Nobody wakes who looks, and a loop that keeps a pace sleeps as often and as shortly. So both are idle at first. What such sleeps were is
+//! decided when the asked thread waits for work again: who looked for its answer does not go on to sleep then.
+
+use stopgap_stats::explain::Idleness;
+
+use super::history::Line;
+use super::path::{HopId, NOT_KEPT, PathId};
+use super::{Graph, MOST_PARENTS, MOST_PIECES, follow};
+
+/// Longer sleeps are no looks.
+const LONGEST: u64 = 20_000_000;
+/// So many sleeps in a row are looks.
+const LEAST: usize = 3;
+/// Sleeps of one thread that are remembered.
+const MOST: usize = 4_096;
+/// Who looks runs for no longer than this part of a sleep between two of them.
+const LOOK: u64 = 8;
+/// Places of one thread at which it was seen to keep a pace.
+const MOST_PLACES: usize = 8;
+
+/// The sleeps of a thread since it asked another one.
+#[derive(Debug, Default)]
+pub(super) struct Naps {
+    /// Whom it asked, and when.
+    asked: Option<(u32, u64)>,
+    hop: HopId,
+    path: PathId,
+    all: Vec<(u64, u64)>,
+    /// It slept elsewhere since.
+    over: bool,
+    /// Where it sleeps without a question, too.
+    paces: Vec<HopId>,
+}
+
+impl Naps {
+    fn keeps_a_pace(&mut self, hop: HopId) {
+        if !self.paces.contains(&hop) && self.paces.len() < MOST_PLACES {
+            self.paces.push(hop);
+        }
+    }
+}
+
+impl Graph {
+    /// `tid` has slept on purpose from `left` to `woken`, or waited for events until a timeout; it is booked on `path`, as idle.
+    pub(super) fn naps(
+        &mut self,
+        tid: u32,
+        hop: HopId,
+        path: PathId,
+        (left, woken): (u64, u64),
+        for_events: bool,
+    ) {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        // Events may be anything; an answer is one of whoever has answered before.
+        let answers = |of| !for_events || self.pairs.has_answered(tid, of);
+        let open =
+            (thread.asks).filter(|&(of, at)| self.pairs.waits_since(tid, of, at) && answers(of));
+        let looks = left.saturating_sub(thread.ran) <= (woken - left) / LOOK;
+        let naps = &mut thread.naps;
+        if woken - left > LONGEST {
+            naps.over = true;
+            return;
+        }
+        let Some((of, at)) = open else {
+            naps.all.clear();
+            naps.keeps_a_pace(hop);
+            return;
+        };
+        if naps.asked != open {
+            naps.all.clear();
+            (naps.asked, naps.hop, naps.path, naps.over) = (open, hop, path, false);
+        } else if naps.hop != hop && naps.all.len() < LEAST {
+            naps.all.clear();
+            (naps.hop, naps.path) = (hop, path);
+        }
+        if naps.over || naps.hop != hop {
+            naps.over = true;
+            return;
+        }
+        if !naps.all.is_empty() && !looks {
+            naps.all.clear();
+            naps.over = true;
+            naps.keeps_a_pace(hop);
+            return;
+        }
+        if naps.all.len() < MOST && left >= at {
+            naps.all.push((left, woken));
+        }
+        if naps.all.len() >= LEAST
+            && let Some(asked) = self.threads.get_mut(&of)
+        {
+            asked.looked_at_by = Some(tid);
+        }
+    }
+
+    /// The thread `of` waits for work since `left`: judges the sleeps of who looked for its answer.
+    pub(super) fn tells_who_looked(&mut self, of: u32, left: u64) {
+        let by = self.threads.get(&of).and_then(|thread| thread.looked_at_by);
+        if let Some(tid) = by {
+            self.judges_looks(tid, of, left);
+        }
+    }
+
+    /// The thread `of` had done at `left` what `tid` asked it for: judges the short sleeps of `tid` since.
+    pub(super) fn judges_looks(&mut self, tid: u32, of: u32, left: u64) {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        let naps = &mut thread.naps;
+        let (hop, path) = (naps.hop, naps.path);
+        let of_it = naps
+            .asked
+            .is_some_and(|(asked, at)| asked == of && at < left);
+        if !of_it || naps.all.len() < LEAST {
+            return;
+        }
+        let mut all = std::mem::take(&mut naps.all);
+        naps.over = true;
+        let later = all.iter().filter(|(begin, _)| *begin >= left).count();
+        if later > 1 {
+            naps.keeps_a_pace(hop);
+            return;
+        }
+        all.retain(|(begin, _)| *begin < left);
+        if all.len() < LEAST {
+            return;
+        }
+        let idleness = match naps.paces.contains(&hop) {
+            true => Idleness::MayBeIdle,
+            false => Idleness::Stalled,
+        };
+        if (thread.last.as_ref()).is_some_and(|last| last.hop == hop) {
+            self.commit(tid);
+        }
+        let mut whole = Line::default();
+        for &(begin, end) in &all {
+            let mut behind = Line::default();
+            let until = end.min(left);
+            let (threads, paths) = (&self.threads, &mut self.paths);
+            follow(
+                threads,
+                paths,
+                of,
+                (begin, until),
+                MOST_PARENTS,
+                &mut behind,
+            );
+            let mut told = Line::default();
+            for piece in &behind.0 {
+                let path = self.paths.chain(hop, piece.path);
+                told.push(path, piece.ns);
+                whole.push(path, piece.ns);
+            }
+            if until < end {
+                told.push(path, end - until);
+            }
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                thread.past.replace((begin, end), path, &told.0);
+            }
+        }
+        if whole.shorten(MOST_PIECES) {
+            let rest = self.paths.chain(hop, NOT_KEPT);
+            whole.renames(NOT_KEPT, rest);
+        }
+        self.totals.unbooks(path, hop, all.len() as u64, &whole.0);
+        let idleness = Some(idleness);
+        self.totals
+            .slept(&self.paths, hop, idleness, tid, all[0].0, &whole.0);
+    }
+}
