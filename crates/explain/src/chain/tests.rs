@@ -1399,7 +1399,11 @@ fn each_rule_of_idleness_has_a_twin() {
     // 1 serves 2 and 3, one of which wakes it by turns; the question of the other is not seen. The first answer to 3 is of such.
     let round = |index: u64| {
         let at = 20 * index;
-        let (rings, other) = if index % 2 == 0 { (2, 3) } else { (3, 2) };
+        let (rings, other) = if index.is_multiple_of(2) {
+            (2, 3)
+        } else {
+            (3, 2)
+        };
         let sleeps = |tid, until| {
             wait_row(
                 tid,
