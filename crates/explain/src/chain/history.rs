@@ -18,8 +18,9 @@ const EXACT: usize = 192;
 /// Merged stretches of a size: of more, the two oldest become one of twice that. So most merges are of small ones, which are
 /// cheap, and what a wait costs does not grow with the past.
 const MOST_OF_A_SIZE: usize = 3;
-/// Pieces that are sorted on the stack.
+/// Pieces that are summed by a table on the stack, and its size: a power of two.
 const FEW: usize = 64;
+const PLACES: usize = 128;
 /// Pieces of forgotten stretches that are kept until all are moved together.
 const MOST_GONE: usize = 256;
 
@@ -70,9 +71,7 @@ impl Line {
     /// Makes pieces of one chain one, and puts them in the order of chains.
     fn sums(&mut self) {
         let pieces = &mut self.0;
-        // The few of a merge are sorted as numbers: that takes half as long.
-        let mut order = [0_u64; FEW];
-        let Some(order) = order.get_mut(..pieces.len()) else {
+        if pieces.len() > FEW {
             pieces.sort_unstable_by_key(|piece| piece.path);
             pieces.dedup_by(|next, kept| {
                 let same = next.path == kept.path;
@@ -82,20 +81,32 @@ impl Line {
                 same
             });
             return;
-        };
-        for ((at, piece), place) in (0..).zip(pieces.iter()).zip(order.iter_mut()) {
-            *place = u64::from(piece.path) << 32 | at;
         }
-        order.sort_unstable();
-        let count = pieces.len();
-        for &place in order.iter() {
-            let piece = pieces[(place & 0xffff_ffff) as usize];
-            match pieces[count..].last_mut() {
-                Some(last) if last.path == piece.path => last.ns += piece.ns,
-                _ => pieces.push(piece),
+        // Of the few of a merge most are of a chain that came before: those that are left are fewer to sort. By a chain's hash, one more
+        // than where its sum is.
+        let mut known = [0_u8; PLACES];
+        let mut count = 0;
+        for at in 0..pieces.len() {
+            let piece = pieces[at];
+            let mut place = (piece.path.wrapping_mul(0x9e37_79b1) >> 16) as usize % PLACES;
+            loop {
+                match known[place] {
+                    0 => {
+                        pieces[count] = piece;
+                        count += 1;
+                        known[place] = count as u8; // at most FEW
+                        break;
+                    }
+                    sum if pieces[usize::from(sum) - 1].path == piece.path => {
+                        pieces[usize::from(sum) - 1].ns += piece.ns;
+                        break;
+                    }
+                    _ => place = (place + 1) % PLACES,
+                }
             }
         }
-        pieces.drain(..count);
+        pieces.truncate(count);
+        pieces.sort_unstable_by_key(|piece| piece.path);
     }
 }
 
@@ -108,7 +119,7 @@ struct Stretch {
 }
 
 /// Several of those.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Merged {
     begin: u64,
     end: u64,
@@ -120,19 +131,29 @@ struct Merged {
 /// What a thread did: stretches of its time, each of which begins where the one before ends.
 #[derive(Debug, Default)]
 pub(super) struct Past {
-    /// The oldest first.
+    /// In no order.
     old: Vec<Merged>,
-    /// How often each of those was doubled by merging: larger ones come before smaller ones.
-    doubled: Vec<u8>,
+    /// Those of `old`, the oldest first.
+    order: Vec<Place>,
+    /// One of `old` that was merged with another, and is none now.
+    free: Option<u8>,
     /// After those of `gone`, which are in `old` by now.
     recent: Vec<Stretch>,
     gone: usize,
     /// Of `recent`, after so many that are forgotten.
     pieces: Vec<Piece>,
     gone_pieces: usize,
-    /// What a stretch that was merged had allocated.
-    spare: Line,
 }
+
+/// Where a merged stretch is.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    at: u8,
+    /// How often it was doubled by merging: larger ones come before smaller ones.
+    doubled: u8,
+}
+
+const _: () = assert!(MOST_STRETCHES - EXACT < u8::MAX as usize);
 
 impl Past {
     pub(super) fn is_empty(&self) -> bool {
@@ -141,8 +162,13 @@ impl Past {
 
     /// Returns when what is known begins.
     pub(super) fn begin(&self) -> Option<u64> {
-        let oldest = self.old.first().map(|old| old.begin);
+        let oldest = self.olds().next().map(|old| old.begin);
         oldest.or_else(|| Some(self.recent.get(self.gone)?.begin))
+    }
+
+    /// Returns the merged stretches, the oldest first.
+    fn olds(&self) -> impl DoubleEndedIterator<Item = &Merged> {
+        (self.order.iter()).map(|place| &self.old[usize::from(place.at)])
     }
 
     /// Returns when the last stretch begins.
@@ -187,10 +213,14 @@ impl Past {
             }
             end = first;
         }
-        let exact = |old: &&mut Merged| !old.rough && time(old.begin, old.end);
-        let Some(old) = self.old.iter_mut().rev().find(exact) else {
+        let exact = |place: &&Place| {
+            let old = &self.old[usize::from(place.at)];
+            !old.rough && time(old.begin, old.end)
+        };
+        let Some(old) = self.order.iter().rev().find(exact) else {
             return false;
         };
+        let old = &mut self.old[usize::from(old.at)];
         let Some(at) = place(old.begin, &old.pieces.0) else {
             return false;
         };
@@ -200,7 +230,7 @@ impl Past {
 
     /// Adds the newest stretch, which begins where the last one ended; `pieces` add up to its length.
     pub(super) fn remember(&mut self, (begin, end): (u64, u64), pieces: &[Piece]) {
-        if self.old.len() + self.recent.len() - self.gone >= MOST_STRETCHES {
+        if self.order.len() + self.recent.len() - self.gone >= MOST_STRETCHES {
             self.merge();
         }
         if self.gone_pieces >= MOST_GONE {
@@ -222,32 +252,34 @@ impl Past {
     /// Moves the oldest of the recent stretches to the old ones.
     fn ages(&mut self) {
         let Stretch { begin, end, pieces } = self.recent[self.gone];
-        let mut line = std::mem::take(&mut self.spare);
         let of_it = &self.pieces[self.gone_pieces..][..pieces as usize];
-        line.0.extend_from_slice(of_it);
-        self.old.push(Merged {
-            begin,
-            end,
-            rough: false,
-            pieces: line,
-        });
-        self.doubled.push(0);
+        let at = self.free.take().unwrap_or(self.old.len() as u8); // there are few
+        if usize::from(at) == self.old.len() {
+            self.old.push(Merged::default());
+        }
+        let old = &mut self.old[usize::from(at)];
+        (old.begin, old.end, old.rough) = (begin, end, false);
+        old.pieces.clear();
+        old.pieces.0.extend_from_slice(of_it);
+        self.order.push(Place { at, doubled: 0 });
         self.gone += 1;
         self.gone_pieces += pieces as usize;
     }
 
     /// Merges two of the old stretches.
     fn merge(&mut self) {
-        let first = to_merge(&self.doubled);
-        if first + 1 >= self.old.len() {
+        let first = to_merge(&self.order);
+        if first + 1 >= self.order.len() {
             return;
         }
-        let mut later = self.old.remove(first + 1);
-        let size = self.doubled.remove(first + 1).max(self.doubled[first]);
-        self.doubled[first] = size.saturating_add(1);
-        self.old[first].absorb(&later);
-        later.pieces.clear();
-        self.spare = later.pieces;
+        let later = self.order.remove(first + 1);
+        let earlier = &mut self.order[first];
+        earlier.doubled = later.doubled.max(earlier.doubled).saturating_add(1);
+        let (one, other) = (usize::from(earlier.at), usize::from(later.at));
+        if let Ok([earlier, later]) = self.old.get_disjoint_mut([one, other]) {
+            earlier.absorb(later);
+        }
+        self.free = Some(later.at);
     }
 
     /// Appends what happened from `from` to `to`, as far as it is known, and returns until when that is.
@@ -262,9 +294,9 @@ impl Past {
             piece -= stretch.pieces as usize;
         }
         if first == 0 {
-            let earlier = self.old.iter().rev().take_while(|old| old.end > from);
-            let first = self.old.len() - earlier.count();
-            for old in &self.old[first..] {
+            let earlier = self.olds().rev().take_while(|old| old.end > from);
+            let first = self.order.len() - earlier.count();
+            for old in self.olds().skip(first) {
                 if old.begin >= to {
                     return at;
                 }
@@ -337,14 +369,14 @@ impl Merged {
 }
 
 /// Returns the index of the stretch that is merged with the one after it.
-fn to_merge(doubled: &[u8]) -> usize {
+fn to_merge(order: &[Place]) -> usize {
     let (mut size, mut count) = (0, 0);
-    for (at, &of_it) in doubled.iter().enumerate().rev() {
-        if of_it != size {
+    for (at, place) in order.iter().enumerate().rev() {
+        if place.doubled != size {
             if count > MOST_OF_A_SIZE {
                 return at + 1;
             }
-            (size, count) = (of_it, 0);
+            (size, count) = (place.doubled, 0);
         }
         count += 1;
     }
@@ -395,7 +427,7 @@ mod tests {
                 past.remember((begin, now), &line.0);
                 stretches.push(line.0);
             }
-            prop_assert!(past.old.len() + past.recent.len() - past.gone <= MOST_STRETCHES);
+            prop_assert!(past.order.len() + past.recent.len() - past.gone <= MOST_STRETCHES);
             prop_assert!(past.old.iter().all(|stretch| stretch.pieces.0.len() <= MOST_PIECES));
             let mut line = Line::default();
             let until = past.part(from, from + length, &mut line);
