@@ -39,6 +39,7 @@ use stopgap_trace::export::Lost;
 use stopgap_trace::{Activity, Event, Kind, Moment, Span, Text};
 
 use crate::recent::is_same;
+use crate::tids::Tids;
 use crate::why::Why;
 use account::Totals;
 use cpus::Cpus;
@@ -84,7 +85,7 @@ const MOST_BEHIND: usize = 16;
 
 /// Follows waits to what they waited for.
 pub struct Graph {
-    threads: HashMap<u32, Thread, Quick>,
+    threads: Tids<Thread>,
     ended: VecDeque<(u32, u64)>,
     paths: Paths,
     cpus: Cpus,
@@ -199,7 +200,7 @@ impl Graph {
     #[must_use]
     pub fn new() -> Graph {
         Graph {
-            threads: HashMap::default(),
+            threads: Tids::default(),
             ended: VecDeque::new(),
             paths: Paths::new(),
             cpus: Cpus::default(),
@@ -910,7 +911,7 @@ impl Graph {
         (received, several): (bool, bool),
         (sent_on, connects): (Option<u64>, bool),
     ) -> Asked {
-        let one = |threads: &HashMap<u32, Thread, Quick>, tid| {
+        let one = |threads: &Tids<Thread>, tid| {
             let thread = threads.get(&tid);
             One {
                 tid,
@@ -1441,7 +1442,7 @@ impl Thread {
 
 /// Appends what the thread `tid` did from `from` to `to`, at which it has a CPU.
 fn follow(
-    threads: &HashMap<u32, Thread, Quick>,
+    threads: &Tids<Thread>,
     paths: &mut Paths,
     tid: u32,
     (from, to): (u64, u64),

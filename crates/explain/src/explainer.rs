@@ -11,11 +11,11 @@ use stopgap_stats::explain::{Chains, Findings, Waiting, WindowKind};
 use stopgap_trace::{Event, Kind, Metadata, Text, Waits};
 
 use crate::Options;
-use crate::call::name_of;
+use crate::call::{Family, name_of};
 use crate::chain::{Graph, Quick, StallWindow};
 use crate::findings;
 use crate::memory::Mappings;
-use crate::operation::{Ending, Operations};
+use crate::operation::{Ending, Operation, Operations};
 use crate::profile::Samples;
 use crate::recent::{Recent, is_same};
 use crate::request::Requests;
@@ -24,7 +24,7 @@ use crate::space::Spaces;
 use crate::spread::Counts;
 use crate::tasks::{Tasks, name};
 use crate::thread::{Cpus, State, Thread};
-use crate::timeline::Stay;
+use crate::tids::Tids;
 use crate::why::Why;
 use crate::windows::{Who, Window, Windows};
 
@@ -40,7 +40,7 @@ use crate::windows::{Who, Window, Windows};
 pub struct Explainer {
     pub(crate) metadata: Metadata,
     pub(crate) options: Options,
-    pub(crate) threads: HashMap<u32, Thread, Quick>,
+    pub(crate) threads: Tids<Thread>,
     /// The thread that was heard of last on each CPU.
     cpus: HashMap<u32, u32, Quick>,
     /// Processes that the recorder followed, where it recorded others, too.
@@ -52,8 +52,12 @@ pub struct Explainer {
     pub(crate) graph: Graph,
     /// What the sleep of a wait was for: allocated once.
     sleep: Vec<(Why, u64)>,
-    /// What operations that are over had allocated for their waits.
-    spare: Vec<Vec<Stay>>,
+    /// Operations that are over, for others.
+    #[expect(
+        clippy::vec_box,
+        reason = "they are moved from thread to thread as they are"
+    )]
+    spare: Vec<Box<Operation>>,
     /// Causes of sleep by their stacks.
     stacks: Recent<Option<Why>>,
     /// Threads that were ever followed.
@@ -168,9 +172,8 @@ impl Frames {
 /// How long after its exit the last wait of a thread may come.
 const AFTER_EXIT_NS: u64 = 1_000_000_000;
 
-/// Lists of waits that are kept for other operations.
+/// Operations that are kept for others.
 const MOST_SPARE: usize = 64;
-const LARGEST_SPARE: usize = 16;
 
 /// Threads and names that are kept; each takes some 2 KiB.
 const MOST_KEPT: usize = 1 << 18;
@@ -182,7 +185,7 @@ impl Explainer {
         Explainer {
             metadata: metadata.clone(),
             operations: Operations::new(options.top),
-            threads: HashMap::default(),
+            threads: Tids::default(),
             cpus: HashMap::default(),
             followed: HashSet::default(),
             ending: VecDeque::new(),
@@ -495,10 +498,7 @@ impl Explainer {
     /// The thread `tid`, which may be new to us. Its life began before the trace, unless a fork was seen.
     fn thread(&mut self, tid: u32, comm: Option<&Text>) -> &mut Thread {
         let first = self.first.unwrap_or(self.now);
-        let thread = self
-            .threads
-            .entry(tid)
-            .or_insert_with(|| Thread::new(first));
+        let thread = (self.threads).or_insert_with(tid, || Thread::new(first));
         if let Some(comm) = comm
             && !thread
                 .comm
@@ -568,7 +568,7 @@ impl Explainer {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
-        let Some(operation) = thread.operation.take() else {
+        let Some(mut operation) = thread.operation.take() else {
             return;
         };
         if !open && operation.sure.is_none() {
@@ -590,12 +590,23 @@ impl Explainer {
             },
             open,
         };
-        let stays = match thread.traced {
-            true => self.operations.ended(operation, &ending),
-            false => self.of_others.ended(operation, &ending),
-        };
-        if self.spare.len() < MOST_SPARE && (1..=LARGEST_SPARE).contains(&stays.capacity()) {
-            self.spare.push(stays);
+        match thread.traced {
+            true => self.operations.ended(&mut operation, &ending),
+            false => self.of_others.ended(&mut operation, &ending),
+        }
+        if self.spare.len() < MOST_SPARE && operation.is_small() {
+            self.spare.push(operation);
+        }
+    }
+
+    /// Begins an operation, which no thread has yet.
+    fn operation(&mut self, family: Family, name: Text, begin: u64) -> Box<Operation> {
+        match self.spare.pop() {
+            Some(mut operation) => {
+                operation.again(family, name, begin);
+                operation
+            }
+            None => Box::new(Operation::new(family, name, begin)),
         }
     }
 
@@ -664,7 +675,7 @@ impl Explainer {
 }
 
 /// A thread as windows name it.
-fn who(threads: &HashMap<u32, Thread, Quick>, tid: u32, comm: Option<&Text>) -> Who {
+fn who(threads: &Tids<Thread>, tid: u32, comm: Option<&Text>) -> Who {
     let thread = threads.get(&tid);
     Who {
         tid,

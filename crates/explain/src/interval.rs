@@ -78,22 +78,34 @@ pub(crate) struct Interval {
 }
 
 /// Intervals that hold at one moment.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Holding<'i> {
     all: &'i [Interval],
+    /// When the first of each of those and of what comes after it begins.
+    begins: &'i [u64],
     /// From this moment to the next one at which something begins or ends.
     moment: (u64, u64),
 }
 
 impl<'i> Holding<'i> {
-    pub(crate) fn new(all: &'i [Interval], moment: (u64, u64)) -> Holding<'i> {
-        Holding { all, moment }
+    /// Of each interval `begins` says when the first of it and of those after it begins.
+    pub(crate) fn new(
+        (all, begins): (&'i [Interval], &'i [u64]),
+        moment: (u64, u64),
+    ) -> Holding<'i> {
+        Holding {
+            all,
+            begins,
+            moment,
+        }
     }
 
     fn each(self) -> impl Iterator<Item = &'i Interval> {
         let (from, to) = self.moment;
-        let all = self.all.iter();
-        all.filter(move |interval| interval.begin <= from && interval.end >= to)
+        let all = self.all.iter().zip(self.begins);
+        all.take_while(move |(_, begin)| **begin <= from)
+            .map(|(interval, _)| interval)
+            .filter(move |interval| interval.begin <= from && interval.end >= to)
     }
 
     /// Returns the innermost of reclaim and compaction. What is inside ends first, so it stands first.

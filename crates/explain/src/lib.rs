@@ -43,6 +43,7 @@ mod stack;
 mod switch_cause;
 mod tasks;
 mod thread;
+mod tids;
 mod timeline;
 mod verdict;
 mod why;

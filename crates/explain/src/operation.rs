@@ -60,6 +60,9 @@ pub(crate) struct Site {
 /// Waits and intervals of an operation that are kept; of more, those before are taken apart at once.
 const KEPT: usize = 1_024;
 
+/// Waits and intervals of which the memory is kept for other operations.
+const SMALL: usize = 16;
+
 /// Who ended the longest sleep that lost time, where that is known, and how long it was.
 #[derive(Debug, Default)]
 struct Longest(Option<(WokenBy, u64)>);
@@ -102,9 +105,26 @@ impl Operation {
         }
     }
 
-    /// Puts its waits into a list that is allocated already. To be called before the first wait.
-    pub(crate) fn takes(&mut self, spare: Option<Vec<Stay>>) {
-        self.stays = spare.unwrap_or_default();
+    /// Begins another one in the place of one that is over, with what that has allocated.
+    pub(crate) fn again(&mut self, family: Family, name: Text, begin: u64) {
+        (self.family, self.name, self.begin) = (family, name, begin);
+        (self.sure, self.by_waits, self.length_bytes) = (None, None, None);
+        self.times = Times::default();
+        self.stays.clear();
+        self.intervals.clear();
+        self.taken = begin;
+        self.parts.clear();
+        self.search_ns = None;
+        self.longest_sleep = Longest::default();
+        self.unexplained_ns = 0;
+        if !self.samples.is_empty() {
+            self.samples.clear();
+        }
+    }
+
+    /// Whether what it has allocated is little enough to be kept for another one.
+    pub(crate) fn is_small(&self) -> bool {
+        self.stays.capacity() <= SMALL && self.intervals.capacity() <= SMALL
     }
 
     /// The thread was off its CPU in the operation, which had not ended then.
@@ -145,7 +165,7 @@ impl Operation {
     /// Books the time up to `end`; between its waits the thread was in the state `between`.
     fn take_apart(&mut self, end: u64, between: State) {
         let mut stays = std::mem::take(&mut self.stays);
-        let intervals = std::mem::take(&mut self.intervals);
+        let mut intervals = std::mem::take(&mut self.intervals);
         let window = (self.taken, end.max(self.taken));
         timeline::take_apart(window, &stays, &intervals, between, |piece| {
             if piece.state == State::Blocked {
@@ -160,6 +180,8 @@ impl Operation {
         });
         stays.clear();
         self.stays = stays;
+        intervals.clear();
+        self.intervals = intervals;
         self.taken = window.1;
     }
 
@@ -243,13 +265,8 @@ impl Operations {
         }
     }
 
-    /// An operation has ended. Returns its list of waits, which is empty by now, for another one.
-    pub(crate) fn ended(&mut self, mut operation: Operation, ending: &Ending) -> Vec<Stay> {
-        self.adds(&mut operation, ending);
-        operation.stays
-    }
-
-    fn adds(&mut self, operation: &mut Operation, ending: &Ending) {
+    /// An operation has ended.
+    pub(crate) fn ended(&mut self, operation: &mut Operation, ending: &Ending) {
         let end = operation.sure.unwrap_or(ending.at);
         operation.take_apart(end, ending.between);
         let is_told = operation.sure.is_none();
@@ -368,5 +385,50 @@ impl Operations {
             }
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interval::What;
+
+    /// What an operation had is not in the one that comes in its place.
+    #[test]
+    fn an_operation_in_the_place_of_another_is_new() {
+        let mut operation = Operation::new(Family::Fault, "fault".into(), 5);
+        operation.sure = Some(6);
+        operation.by_waits = Some(Site::default());
+        operation.length_bytes = Some(7);
+        operation.times.running = 8;
+        operation.holds(Interval {
+            what: What::Fence,
+            begin: 6,
+            end: 9,
+        });
+        let by = WokenBy {
+            task: Some("waker".into()),
+            call: None,
+            role: crate::call::Role::Sends,
+        };
+        operation.stays(Stay {
+            left: 6,
+            woken: 8,
+            ran: 10,
+            states: (State::Blocked, State::Runnable),
+            stack: None,
+            deep: false,
+            for_io: false,
+            otherwise: Why::Unknown,
+            throttled: false,
+            waker: Some(by),
+        });
+        operation.take_apart(9, State::Running);
+        operation.unexplained_ns += 1;
+        operation.search_ns = Some(3);
+        operation.samples.insert("function".into(), 1);
+        operation.again(Family::Computing, "computing".into(), 11);
+        let new = Operation::new(Family::Computing, "computing".into(), 11);
+        assert_eq!(format!("{operation:?}"), format!("{new:?}"));
     }
 }

@@ -153,7 +153,7 @@ fn blocked(thread: &Thread, wait: &Wait) -> Because {
         // Outside of a call a thread sleeps in a fault, or where a signal stops it.
         (None, _) => {
             let by_rows = |operation: &Operation| operation.by_waits.is_none();
-            let in_fault = thread.operation.as_ref().is_some_and(by_rows)
+            let in_fault = thread.operation.as_deref().is_some_and(by_rows)
                 || wait
                     .stack
                     .as_ref()

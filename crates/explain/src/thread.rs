@@ -123,7 +123,7 @@ pub(crate) struct Thread {
     pub(crate) ended: Option<Ended>,
     /// Whether its system calls have rows of their own.
     pub(crate) calls: bool,
-    pub(crate) operation: Option<Operation>,
+    pub(crate) operation: Option<Box<Operation>>,
     pub(crate) short: Short,
     pub(crate) woke: Vec<Woke>,
     /// When it got its CPU last.

@@ -249,6 +249,10 @@ impl Parts {
         }
     }
 
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
     pub(crate) fn sum(&self) -> u64 {
         self.0.iter().map(|(_, ns)| ns).sum()
     }

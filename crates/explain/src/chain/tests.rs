@@ -133,7 +133,7 @@ fn are_born(graph: &mut Graph, rows: &[Event]) {
         let comm = "".into();
         let mut thread = Thread::new(&mut graph.paths, tid, &comm, 0);
         thread.born = true;
-        graph.threads.entry(tid).or_insert(thread);
+        graph.threads.or_insert_with(tid, || thread);
     }
 }
 

@@ -5,7 +5,6 @@ use stopgap_trace::{Activity, Event, Kind, Span, Text};
 use super::Explainer;
 use crate::call::{self, Call, Family, Role, name_of, role, waits_for_several};
 use crate::interval::{Interval, What};
-use crate::operation::Operation;
 use crate::stack::kernel_function;
 use crate::tasks::name;
 use crate::thread::{Ended, Where};
@@ -63,9 +62,9 @@ impl Explainer {
             self.end_operation(tid, None, false);
         }
         let role = role(&name);
-        let thread = self.thread(tid, None);
         let family = Family::of_call(&name);
-        let mut operation = Operation::new(family, Text::clone(&name), now);
+        let mut operation = self.operation(family, Text::clone(&name), now);
+        let thread = self.thread(tid, None);
         operation.times = thread.times;
         operation.length_bytes = match family {
             Family::Brk | Family::Fault => None,
@@ -145,10 +144,9 @@ impl Explainer {
         };
         if in_user {
             self.end_operation(tid, None, false);
-            let thread = self.thread(tid, None);
-            let mut fault = Operation::new(Family::Fault, "fault".into(), now);
+            let mut fault = self.operation(Family::Fault, "fault".into(), now);
             fault.sure = Some(now);
-            thread.operation = Some(fault);
+            self.thread(tid, None).operation = Some(fault);
         }
     }
 

@@ -179,7 +179,7 @@ impl Explainer {
         if could_run_on == Some(false) {
             thread.slept_in_call = true;
             let is_fault = |operation: &Operation| operation.family == Family::Fault;
-            let by_rows = thread.operation.as_ref().is_some_and(is_fault);
+            let by_rows = thread.operation.as_deref().is_some_and(is_fault);
             if by_rows && thread.calls && is_in_a_call(wait) {
                 self.end_operation(tid, None, false);
             }
@@ -226,10 +226,9 @@ impl Explainer {
             if !computes {
                 self.end_operation(tid, None, false);
                 let begin = ran.min(left);
-                let mut operation = Operation::new(Family::Computing, "computing".into(), begin);
+                let mut operation = self.operation(Family::Computing, "computing".into(), begin);
                 operation.sure = Some(left);
                 operation.by_waits = Some(Site::default());
-                operation.takes(self.spare.pop());
                 self.thread(tid, None).operation = Some(operation);
             }
             return None;
@@ -241,10 +240,9 @@ impl Explainer {
             if let Some(site) = &site {
                 let family = name.as_deref().map_or(Family::Fault, Family::of_call);
                 let name = name.unwrap_or_else(|| "fault".into());
-                let mut operation = Operation::new(family, name, left);
+                let mut operation = self.operation(family, name, left);
                 operation.sure = Some(left);
                 operation.by_waits = Some(site.clone());
-                operation.takes(self.spare.pop());
                 self.thread(tid, None).operation = Some(operation);
             }
         }
