@@ -21,7 +21,7 @@ const MOST_OF_A_SIZE: usize = 3;
 /// Pieces that are summed by a table on the stack, and its size: a power of two.
 const FEW: usize = 64;
 const PLACES: usize = 128;
-/// Pieces of forgotten stretches that are kept until all are moved together.
+/// Pieces of forgotten stretches that are kept until all are moved together: so many, or half as many as there are others.
 const MOST_GONE: usize = 256;
 
 /// Pieces in the order of time.
@@ -233,7 +233,8 @@ impl Past {
         if self.order.len() + self.recent.len() - self.gone >= MOST_STRETCHES {
             self.merge();
         }
-        if self.gone_pieces >= MOST_GONE {
+        let kept = self.pieces.len() - self.gone_pieces;
+        if self.gone_pieces >= MOST_GONE.max(kept / 2) {
             self.pieces.drain(..self.gone_pieces);
             self.recent.drain(..self.gone);
             (self.gone, self.gone_pieces) = (0, 0);
