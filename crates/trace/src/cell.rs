@@ -109,6 +109,8 @@ pub(super) trait Scalar: Sized {
 }
 
 impl<T: Scalar> Cell for T {
+    // Where the column is known, little is left of this.
+    #[inline(always)]
     fn put_cells(&self, columns: &[Column], to: &mut impl Put) {
         to.put_cell(columns[0], self.value());
     }
@@ -120,6 +122,7 @@ impl<T: Scalar> Cell for T {
 }
 
 impl<T: Scalar> Cell for Option<T> {
+    #[inline(always)]
     fn put_cells(&self, columns: &[Column], to: &mut impl Put) {
         if let Some(value) = self {
             to.put_cell(columns[0], value.value());
@@ -135,6 +138,7 @@ impl<T: Scalar> Cell for Option<T> {
 }
 
 impl<const N: usize> Cell for [Option<u64>; N] {
+    #[inline(always)]
     fn put_cells(&self, columns: &[Column], to: &mut impl Put) {
         for (value, &column) in self.iter().zip(columns) {
             value.put_cells(&[column], to);

@@ -92,7 +92,7 @@ macro_rules! kinds {
             /// The kind of that word from its columns.
             pub(super) fn from_cells(word: &str, from: &impl Get) -> Result<Kind, Wrong> {
                 match word {
-                    $( $boxed_word => Row::from_cells(from).map(|row| Kind::$boxed(Box::new(row))), )*
+                    $( $boxed_word => Row::from_cells(from).map(Kind::$boxed), )*
                     $( $word => Ok(Kind::$kind {
                         $( $field: Cell::from_cells(&[$(Column::$column),+], from)?, )*
                     }), )+

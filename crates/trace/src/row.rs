@@ -187,8 +187,8 @@ pub(super) trait Row: Sized {
 
     fn put_cells(&self, to: &mut impl Put);
 
-    /// Reads it; the columns of every event may be read, too.
-    fn from_cells(from: &impl Get) -> Result<Self, Wrong>;
+    /// Reads it; the columns of every event may be read, too. It is made where it stays: a wait has 400 bytes.
+    fn from_cells(from: &impl Get) -> Result<Box<Self>, Wrong>;
 }
 
 /// Says in which columns the fields of a type stand. `put` and `read` add what is not that simple, in the columns of
@@ -211,15 +211,23 @@ macro_rules! row {
                 $put
             }
 
-            fn from_cells($from: &impl Get) -> Result<$type, Wrong> {
-                let $made = $type {
-                    $( $field: Cell::from_cells(&[$(Column::$column),+], $from)?, )*
-                    $(..$rest)?
-                };
+            fn from_cells($from: &impl Get) -> Result<Box<$type>, Wrong> {
+                #[allow(unused_mut)] // of some, all columns are fields
+                let mut $made = row!(made $type { $($field = $($column)+;)* } $from $($rest)?);
                 $read
             }
         }
     };
+    (made $type:ident { $($field:ident = $($column:ident)+;)* } $from:ident) => {
+        Box::new($type {
+            $( $field: Cell::from_cells(&[$(Column::$column),+], $from)?, )*
+        })
+    };
+    (made $type:ident { $($field:ident = $($column:ident)+;)* } $from:ident $rest:expr) => {{
+        let mut made: Box<$type> = Box::write(Box::new_uninit(), $rest);
+        $( made.$field = Cell::from_cells(&[$(Column::$column),+], $from)?; )*
+        made
+    }};
 }
 
 word_cells!(State Within Context Activity Moment);
@@ -254,12 +262,10 @@ row! {
         let time = Cell::from_cells(&[Column::TimeNs], from)?;
         let (left, woken) = ((Column::LeftNs, Some(wait.left)), (Column::WokenNs, wait.woken));
         in_order(&[left, woken, (Column::TimeNs, Some(time))])?;
-        Ok(Wait {
-            began_before: is_set(Column::BeganBefore, from)?,
-            // The row's time is when it ran again.
-            ran: (!is_set(Column::Open, from)?).then_some(time),
-            ..wait
-        })
+        wait.began_before = is_set(Column::BeganBefore, from)?;
+        // The row's time is when it ran again.
+        wait.ran = (!is_set(Column::Open, from)?).then_some(time);
+        Ok(wait)
     };
     rest Wait::default();
 }
@@ -302,10 +308,8 @@ row! {
         let time = Cell::from_cells(&[Column::TimeNs], from)?;
         let (begin, issued) = ((Column::BeginNs, Some(span.begin)), (Column::IssuedNs, span.issued));
         in_order(&[begin, issued, (Column::TimeNs, Some(time))])?;
-        Ok(Span {
-            open: is_set(Column::Open, from)?,
-            ..span
-        })
+        span.open = is_set(Column::Open, from)?;
+        Ok(span)
     };
     rest Span::new(Activity::Block, Nanos(0));
 }

@@ -12,9 +12,41 @@ pub(super) struct Batch {
 
 /// The cells of one column that are not null.
 pub(super) struct Cells {
-    pub(super) rows: Vec<u32>,
+    /// A bit for each row, the first in the lowest bit: whether it is not null. What is beyond is null.
+    pub(super) filled: Vec<u8>,
     pub(super) held: Held,
 }
+
+impl Cells {
+    /// How many are not null.
+    pub(super) fn count(&self) -> usize {
+        match &self.held {
+            Held::Int32(values) => values.len(),
+            Held::Int64(values) => values.len(),
+            Held::Bool(values) => values.len(),
+            Held::Text(texts) => texts.places.len(),
+        }
+    }
+
+    #[inline(always)]
+    fn fills(&mut self, row: u32) {
+        let (at, bit) = ((row / 8) as usize, 1 << (row % 8));
+        match self.filled.get_mut(at) {
+            Some(rows) => *rows |= bit,
+            None => self.grows(at, bit),
+        }
+    }
+
+    #[cold]
+    fn grows(&mut self, at: usize, bits: u8) {
+        let room = (at + 1).next_multiple_of(GROWS);
+        self.filled.resize(room, 0);
+        self.filled[at] |= bits;
+    }
+}
+
+/// Bytes by which the bits of a column grow.
+const GROWS: usize = 1 << 10;
 
 /// Values that wait to be written.
 pub(super) enum Held {
@@ -96,7 +128,7 @@ impl Texts {
 impl Batch {
     pub(super) fn new() -> Batch {
         let cells = |column: &Column| Cells {
-            rows: Vec::new(),
+            filled: Vec::new(),
             held: match column.column_type() {
                 ColumnType::U32 | ColumnType::I32 => Held::Int32(Vec::new()),
                 ColumnType::U64 | ColumnType::I64 => Held::Int64(Vec::new()),
@@ -134,7 +166,7 @@ impl Batch {
     pub(super) fn clear(&mut self) {
         (self.rows, self.text_bytes) = (0, 0);
         for cells in &mut self.columns {
-            cells.rows.clear();
+            cells.filled.clear();
             match &mut cells.held {
                 Held::Int32(values) => values.clear(),
                 Held::Int64(values) => values.clear(),
@@ -146,6 +178,8 @@ impl Batch {
 }
 
 impl Put for Batch {
+    // Where the column and the kind of the value are known, little is left of this.
+    #[inline(always)]
     fn put_cell(&mut self, column: Column, value: Value<'_>) {
         let cells = &mut self.columns[column as usize];
         match (&mut cells.held, value) {
@@ -161,6 +195,6 @@ impl Put for Batch {
             (Held::Text(to), Value::Word(word)) => to.put_word(word),
             _ => unreachable!("a field of column {} is of another type", column.name()),
         }
-        cells.rows.push(self.rows);
+        cells.fills(self.rows);
     }
 }

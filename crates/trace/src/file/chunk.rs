@@ -75,7 +75,7 @@ impl Encoder {
         let mut pages = Pages::default();
         let few = column != Column::Id;
         let encoding = match &cells.held {
-            _ if cells.rows.is_empty() => Encoding::PLAIN,
+            _ if cells.count() == 0 => Encoding::PLAIN,
             Held::Int32(values) if few && self.numbers.index(values) => {
                 self.page.clear();
                 for value in &self.numbers.values {
@@ -102,7 +102,7 @@ impl Encoder {
         };
         self.page.clear();
         if !required {
-            levels(&mut self.page, &cells.rows, rows);
+            levels(&mut self.page, cells, rows);
         }
         let page = &mut self.page;
         match (&cells.held, encoding) {
@@ -223,20 +223,19 @@ fn plain(page: &mut Vec<u8>, text: &str) {
 }
 
 /// Definition levels of a group of `rows`, of which `filled` are not null: their length, then one run, or a bit for each row.
-fn levels(page: &mut Vec<u8>, filled: &[u32], rows: u32) {
+fn levels(page: &mut Vec<u8>, cells: &Cells, rows: u32) {
     let at = page.len();
     page.extend([0; 4]);
-    if filled.is_empty() || filled.len() == rows as usize {
+    let filled = cells.count();
+    if filled == 0 || filled == rows as usize {
         varint(page, u64::from(rows) << 1);
-        page.push(u8::from(!filled.is_empty()));
+        page.push(u8::from(filled > 0));
     } else {
-        let groups = rows.div_ceil(8);
-        varint(page, u64::from(groups) << 1 | 1);
-        let bits = page.len();
-        page.resize(bits + groups as usize, 0);
-        for &row in filled {
-            page[bits + (row / 8) as usize] |= 1 << (row % 8);
-        }
+        let groups = rows.div_ceil(8) as usize;
+        varint(page, (groups as u64) << 1 | 1);
+        let end = page.len() + groups;
+        page.extend_from_slice(&cells.filled[..groups.min(cells.filled.len())]);
+        page.resize(end, 0);
     }
     let length = (page.len() - at - 4) as u32;
     page[at..at + 4].copy_from_slice(&length.to_le_bytes());
@@ -326,7 +325,7 @@ fn hash(value: i32) -> usize {
 
 /// The least and the largest value, in the column's own order, and how many are null.
 fn statistics(column: Column, cells: &Cells, rows: u32) -> Statistics {
-    let nulls = Some(u64::from(rows) - cells.rows.len() as u64);
+    let nulls = Some(u64::from(rows) - cells.count() as u64);
     let unsigned = matches!(column.column_type(), ColumnType::U32 | ColumnType::U64);
     match &cells.held {
         Held::Int32(values) => {
