@@ -498,7 +498,7 @@ impl Record {
         }
         Ok(match kind {
             1 | 2 => {
-                let mut wait = wait(&all);
+                let mut wait = bytes.first_chunk().map(wait).unwrap_or_default(); // it has the bytes
                 if kind == 2 {
                     wait.stack = all
                         .frames(WAIT, WAIT + 8)
@@ -680,8 +680,8 @@ impl Record {
     /// Reads a wait that has no stack of its own, as most of them; `None` of another record, and of bytes that are too few.
     #[must_use]
     pub fn plain_wait(bytes: &[u8]) -> Option<Wait> {
-        let plain = bytes.first() == Some(&1) && bytes.len() >= WAIT;
-        plain.then(|| wait(&Bytes(bytes)))
+        let plain = bytes.first() == Some(&1);
+        bytes.first_chunk().filter(|_| plain).map(wait)
     }
 
     /// Returns a process and the id of its cgroup in the unified hierarchy without reading the rest of a thread's record; of an exec
@@ -699,8 +699,8 @@ impl Record {
     /// Returns a wait without its stack, and allocates nothing; `None` of another record.
     #[must_use]
     pub fn wait_of(bytes: &[u8]) -> Option<Wait> {
-        let is_wait = matches!(bytes.first(), Some(1 | 2)) && bytes.len() >= WAIT;
-        is_wait.then(|| wait(&Bytes(bytes)))
+        let is_wait = matches!(bytes.first(), Some(1 | 2));
+        bytes.first_chunk().filter(|_| is_wait).map(wait)
     }
 
     /// Returns when it was written: of what has a length, its end.
@@ -725,7 +725,10 @@ impl Record {
 /// Where in a user stack the length of its bytes stands.
 const USER: usize = 56 + 8 * FRAMES;
 
-fn wait(all: &Bytes<'_>) -> Wait {
+/// Its length is known, so that no field is looked for in vain.
+#[inline]
+fn wait(bytes: &[u8; WAIT]) -> Wait {
+    let all = Bytes(bytes);
     let call = |number: i32| u32::try_from(number).ok();
     let context = all.u16(92);
     Wait {
@@ -762,6 +765,7 @@ fn wait(all: &Bytes<'_>) -> Wait {
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
+    #[inline(always)]
     fn array<const N: usize>(&self, at: usize) -> [u8; N] {
         let bytes = self
             .0

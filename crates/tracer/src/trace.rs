@@ -78,6 +78,12 @@ impl<T> Heads<T> {
         Some((source, self.items[source].take()?))
     }
 
+    /// Whether an item of that time and source comes before all that are here.
+    fn comes_before(&self, time: u64, source: usize) -> bool {
+        let first = self.times.peek();
+        first.is_none_or(|Reverse(first)| (time, source) < *first)
+    }
+
     pub(crate) fn first_time(&self) -> Option<u64> {
         self.times.peek().map(|Reverse((time, _))| *time)
     }
@@ -92,6 +98,8 @@ impl<T> Heads<T> {
 pub struct Trace {
     sources: Vec<Box<dyn Source>>,
     heads: Heads<Event>,
+    /// The source of the event that was given last: most are followed by another one of it, which need not come by `heads`.
+    given: Option<usize>,
     /// The mappings before the first event; then the events that are made and were not given yet.
     ready: VecDeque<Event>,
     /// `None`: all events were given, and the open waits and spans with them.
@@ -149,6 +157,7 @@ impl Trace {
     ) -> Result<Trace> {
         let mut trace = Trace {
             heads: Heads::new(sources.len()),
+            given: None,
             ready: VecDeque::new(),
             waits: Some(Waits::default()),
             pids: HashMap::new(),
@@ -169,6 +178,7 @@ impl Trace {
     pub(crate) fn growing(metadata: Metadata, sources: Vec<Box<dyn Source>>) -> Trace {
         Trace {
             heads: Heads::new(sources.len()),
+            given: None,
             ready: VecDeque::new(),
             waits: Some(Waits::default()),
             pids: HashMap::new(),
@@ -187,6 +197,7 @@ impl Trace {
     /// Where a source cannot be read.
     pub(crate) fn reach(&mut self, time: u64) -> Result<()> {
         self.until = time;
+        self.given = None;
         for index in 0..self.sources.len() {
             self.sources[index].reach(time);
             if !self.heads.has(index) {
@@ -225,25 +236,33 @@ impl Trace {
     /// Where reading fails; the system's reason.
     pub fn next_event(&mut self) -> Result<Option<Event>> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Ok(Some(self.of_its_process(event)));
+            if let Some(mut event) = self.ready.pop_front() {
+                self.of_its_process(&mut event);
+                return Ok(Some(event));
             }
-            let one = self.has_one_source();
-            let Some(waits) = &mut self.waits else {
-                return Ok(None);
-            };
-            if self
-                .heads
-                .first_time()
-                .is_some_and(|time| time > self.until)
-            {
+            if self.waits.is_none() {
                 return Ok(None);
             }
-            let next = match self.heads.pop() {
-                None if one => self.sources[0].next_event()?.map(|event| (0, event)),
-                next => next,
-            };
-            let Some((index, event)) = next else {
+            // An event is returned as it came, where it can be: it has 176 bytes.
+            if let Some(index) = self.given {
+                let mut next = self.sources[index].next_event();
+                if let Ok(Some(event)) = &mut next
+                    && self.comes_next(event.time.0, index)
+                    && (self.waits.as_mut()).is_some_and(|waits| waits.passes(event))
+                {
+                    self.notes(event);
+                    self.of_its_process(event);
+                    return next;
+                }
+                if let Some(event) = next? {
+                    self.heads.push(index, event.time.0, event);
+                }
+                self.given = None;
+            }
+            if (self.heads.first_time()).is_some_and(|time| time > self.until) {
+                return Ok(None);
+            }
+            let Some((index, mut event)) = self.heads.pop() else {
                 if self.until < u64::MAX {
                     return Ok(None);
                 }
@@ -252,41 +271,37 @@ impl Trace {
                 }
                 continue;
             };
-            if let Some(balance) = &mut self.balance {
-                balance.event(&event);
-            }
-            self.last = self.last.max(event.time);
+            self.given = Some(index);
+            self.notes(&event);
+            let Some(waits) = &mut self.waits else {
+                return Ok(None);
+            };
             if waits.passes(&event) {
-                if let Err(error) = self.goes_on(index) {
-                    self.ready.push_back(event);
-                    return Err(error);
-                }
-                return Ok(Some(self.of_its_process(event)));
+                self.of_its_process(&mut event);
+                return Ok(Some(event));
             }
             waits.event(event, &mut self.ready);
-            self.goes_on(index)?;
         }
+    }
+
+    /// Notes an event of a source that comes next.
+    fn notes(&mut self, event: &Event) {
+        if let Some(balance) = &mut self.balance {
+            balance.event(event);
+        }
+        self.last = self.last.max(event.time);
     }
 
     /// Gives a wait its thread's process, where that is known by the thread alone.
-    fn of_its_process(&self, mut event: Event) -> Event {
+    fn of_its_process(&self, event: &mut Event) {
         if event.pid.is_none() && matches!(event.kind, Kind::Wait(_)) {
             event.pid = event.tid.and_then(|tid| self.pids.get(&tid).copied());
         }
-        event
     }
 
-    /// Whether nothing is to be merged. Then only the first event of what was reached comes by `heads`, where each is moved twice.
-    fn has_one_source(&self) -> bool {
-        self.sources.len() == 1
-    }
-
-    /// Looks at the next event of a source whose event before is taken, where others must come after it.
-    fn goes_on(&mut self, index: usize) -> Result<()> {
-        match self.has_one_source() {
-            true => Ok(()),
-            false => self.advance(index),
-        }
+    /// Whether an event of that time and source may be given, and comes before those of all others.
+    fn comes_next(&self, time: u64, source: usize) -> bool {
+        time <= self.until && self.heads.comes_before(time, source)
     }
 
     /// Looks at the next event of a source.
