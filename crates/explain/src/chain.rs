@@ -760,6 +760,15 @@ impl Graph {
         }
         if let Ended::By(by) = ended {
             self.closes_circle(by, actor);
+            let call = wait.call.as_ref();
+            let descriptor = call.and_then(|call| call.arguments[0]);
+            let room =
+                (call.and_then(|call| call.name.as_deref())).is_some_and(sleeps::waits_for_room);
+            if room
+                && let (Some(thread), Some(descriptor)) = (self.threads.get_mut(&tid), descriptor)
+            {
+                thread.sent = Some((descriptor, by));
+            }
         }
         if let (For::Lock { address, .. } | For::Word { address }, Ended::By(_)) = (what, ended)
             && address != 0
@@ -885,6 +894,16 @@ impl Graph {
             behind.clear();
             let (threads, paths) = (&self.threads, &mut self.paths);
             follow(threads, paths, of, (left, woken), MOST_PARENTS, behind);
+        }
+        // It has left its CPU, and for what is not known before it comes back.
+        let unknown = Doing::Broken(Break::Lost);
+        if let Some(asked) = self.threads.get(&of) {
+            let asked = asked.actor;
+            for piece in &mut behind.0 {
+                if self.paths.first(piece.path).doing == unknown {
+                    piece.path = self.paths.leaf(asked, Doing::Unanswered);
+                }
+            }
         }
     }
 

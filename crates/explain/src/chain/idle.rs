@@ -104,7 +104,7 @@ pub(super) struct One {
 impl One {
     /// Whether it is a client of the other, which accepts connections.
     fn is_client_of(&self, other: &One) -> bool {
-        self.connects > 0 && !self.accepts && other.accepts
+        self.connects > 1 && !self.accepts && other.accepts
     }
 }
 
@@ -203,9 +203,8 @@ impl Pairs {
                 Asked::Yes
             }
             // It did something else since it was told something, and came back to the server to which it connects.
-            // One that connects once may take news; one that connects again and again asks.
-            Some(_) if client && sleeper.idled > told && sleeper.connects > 1 => Asked::Unseen,
-            Some(_) if client && sleeper.idled > told => Asked::Perhaps,
+            // One that connects again and again asks; one that connects once may take news.
+            Some(_) if client && sleeper.idled > told => Asked::Unseen,
             // It made the other, or asked who made it: perhaps for what it does.
             Some(_) if new && pair.made => Asked::Mutual,
             Some(_) if new => Asked::Perhaps,
@@ -378,6 +377,8 @@ pub(super) fn judge(asleep: &Asleep<'_>, is_busy: impl Fn() -> bool) -> Option<I
         For::Data | For::Events if !asleep.several && is_by(asleep) && is_busy() => MayBeIdle,
         _ if asleep.asked == Asked::Mutual && is_busy() => MayBeIdle,
         For::Signal => Idle,
+        // A request of its own ended.
+        For::Events if asleep.ended == Ended::Disk => Stalled,
         // The kernel says that nothing else can be meant: a terminal, inotify, a new connection.
         For::Events if !is_poll(asleep.call) => Idle,
         For::Events | For::Data | For::Word { .. } => match asleep.ended {
