@@ -148,6 +148,8 @@ struct Thread {
     /// Short sleeps since it asked, and the thread that naps so for what this one does.
     naps: Naps,
     looked_at_by: Option<u32>,
+    /// When its last wait for work began.
+    idle_since: u64,
     /// When it was last let go on after a stop.
     continued: u64,
     /// When it was last sent a signal.
@@ -1442,6 +1444,7 @@ impl Thread {
             sent: None,
             naps: Naps::default(),
             looked_at_by: None,
+            idle_since: 0,
             continued: 0,
             signalled: 0,
             outside: None,

@@ -7,7 +7,7 @@ use stopgap_stats::explain::Idleness;
 
 use super::history::Line;
 use super::path::{HopId, NOT_KEPT, PathId};
-use super::{Graph, MOST_PARENTS, MOST_PIECES, follow};
+use super::{Graph, MOST_PARENTS, MOST_PIECES, follow, idle};
 
 /// Longer sleeps are no looks.
 const LONGEST: u64 = 20_000_000;
@@ -60,11 +60,19 @@ impl Graph {
         let open =
             (thread.asks).filter(|&(of, at)| self.pairs.waits_since(tid, of, at) && answers(of));
         let looks = left.saturating_sub(thread.ran) <= (woken - left) / LOOK;
-        let naps = &mut thread.naps;
         if woken - left > LONGEST {
-            naps.over = true;
+            thread.naps.over = true;
             return;
         }
+        // It asks again: the question before was answered when the other waited for work.
+        let before = thread.naps.asked.filter(|_| thread.naps.asked != open);
+        if let Some((of, at)) = before {
+            self.was_answered(tid, of, at);
+        }
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        let naps = &mut thread.naps;
         let Some((of, at)) = open else {
             naps.all.clear();
             naps.keeps_a_pace(hop);
@@ -90,17 +98,27 @@ impl Graph {
         if naps.all.len() < MOST && left >= at {
             naps.all.push((left, woken));
         }
-        if naps.all.len() >= LEAST
-            && let Some(asked) = self.threads.get_mut(&of)
-        {
+        if let Some(asked) = self.threads.get_mut(&of) {
             asked.looked_at_by = Some(tid);
+        }
+        self.was_answered(tid, of, at);
+    }
+
+    /// Judges the short sleeps of `tid` since it asked `of` at `at`, where that one was seen to wait for work since.
+    fn was_answered(&mut self, tid: u32, of: u32, at: u64) {
+        let since = self.threads.get(&of).map_or(0, |thread| thread.idle_since);
+        if since > at {
+            self.judges_looks(tid, of, since);
         }
     }
 
     /// The thread `of` waits for work since `left`: judges the sleeps of who looked for its answer.
     pub(super) fn tells_who_looked(&mut self, of: u32, left: u64) {
-        let by = self.threads.get(&of).and_then(|thread| thread.looked_at_by);
-        if let Some(tid) = by {
+        let Some(thread) = self.threads.get_mut(&of) else {
+            return;
+        };
+        thread.idle_since = left;
+        if let Some(tid) = thread.looked_at_by {
             self.judges_looks(tid, of, left);
         }
     }
@@ -115,7 +133,7 @@ impl Graph {
         let of_it = naps
             .asked
             .is_some_and(|(asked, at)| asked == of && at < left);
-        if !of_it || naps.all.len() < LEAST {
+        if !of_it {
             return;
         }
         let mut all = std::mem::take(&mut naps.all);
@@ -129,26 +147,25 @@ impl Graph {
         if all.len() < LEAST {
             return;
         }
-        let idleness = match naps.paces.contains(&hop) {
-            true => Idleness::MayBeIdle,
-            false => Idleness::Stalled,
-        };
+        let paces = naps.paces.contains(&hop);
         if (thread.last.as_ref()).is_some_and(|last| last.hop == hop) {
             self.commit(tid);
         }
+        let mut behind = Line::default();
+        for &(begin, end) in &all {
+            self.did(of, (begin, end.min(left)), &mut behind);
+        }
+        // Who keeps a pace may have handed something over, as a place in a semaphore, to one that sleeps then.
+        let idleness = match paces {
+            true if !idle::is_busy(&behind.0, &self.paths) => return,
+            true => Idleness::MayBeIdle,
+            false => Idleness::Stalled,
+        };
         let mut whole = Line::default();
         for &(begin, end) in &all {
-            let mut behind = Line::default();
             let until = end.min(left);
-            let (threads, paths) = (&self.threads, &mut self.paths);
-            follow(
-                threads,
-                paths,
-                of,
-                (begin, until),
-                MOST_PARENTS,
-                &mut behind,
-            );
+            behind.clear();
+            self.did(of, (begin, until), &mut behind);
             let mut told = Line::default();
             for piece in &behind.0 {
                 let path = self.paths.chain(hop, piece.path);
@@ -170,5 +187,11 @@ impl Graph {
         let idleness = Some(idleness);
         self.totals
             .slept(&self.paths, hop, idleness, tid, all[0].0, &whole.0);
+    }
+
+    /// Appends what a thread did in some time.
+    fn did(&mut self, tid: u32, time: (u64, u64), behind: &mut Line) {
+        let (threads, paths) = (&self.threads, &mut self.paths);
+        follow(threads, paths, tid, time, MOST_PARENTS, behind);
     }
 }

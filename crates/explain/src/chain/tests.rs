@@ -921,6 +921,17 @@ fn each_rule_of_idleness_has_a_twin() {
             vec![(Idle, 45)],
         ),
         (
+            "2 its twin, the answer came before the third",
+            true,
+            {
+                let mut rows = looks_while_2_works_until(&[], 52);
+                let idle = wait_row(2, [16, 22, 23], ("read", NONE), woken_by(3, Some("write")));
+                rows.insert(3, idle);
+                rows
+            },
+            vec![(Idle, 45)],
+        ),
+        (
             "2 its twin, naps without a question, too",
             true,
             looks_while_2_works_until(&[wait(("nanosleep", NONE), [0, 1, 1], 0)], 52),
