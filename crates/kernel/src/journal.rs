@@ -360,6 +360,21 @@ impl<'s> Journal<'s> {
             .join(format!("{}{}.json", self.system.pid(), self.tag))
     }
 
+    /// Says which directory must exist, where that is why this journal's cannot be made.
+    fn without_parent(&self, error: Error) -> Error {
+        match self.directory.parent() {
+            Some(parent) if error.is_absent() => Error::unsupported(
+                "changing settings of this machine",
+                format!(
+                    "what must be put back is kept in {}, and there is no directory {}; create it",
+                    self.directory.display(),
+                    parent.display()
+                ),
+            ),
+            _ => error,
+        }
+    }
+
     fn write(&self, changes: &[Change]) -> Result<()> {
         let file = self.file();
         if changes.is_empty() {
@@ -367,7 +382,8 @@ impl<'s> Journal<'s> {
         }
         self.written.store(true, Ordering::Relaxed);
         if self.system.list(&self.directory).is_err() {
-            self.system.make_dir(&self.directory)?;
+            let made = self.system.make_dir(&self.directory);
+            made.map_err(|error| self.without_parent(error))?;
         }
         check_private(self.system, &self.directory)?;
         let pid = self.system.pid();

@@ -35,6 +35,18 @@ fn a_scope_puts_everything_back_and_leaves_no_journal() {
     assert!(fake.list(Path::new(DIRECTORY)).unwrap().is_empty());
 }
 
+#[test]
+fn a_machine_without_the_directory_is_told_which_one_to_create() {
+    let fake = Fake::default().with_file(KNOB, "always [madvise] never\n");
+    let journal = Journal::new(&fake, Path::new(DIRECTORY));
+    let refused = journal.set(Path::new(KNOB), "always").unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "changing settings of this machine: what must be put back is kept in /run/stopgap, and there is no directory /run; create it"
+    );
+    assert_eq!(current(&fake, Path::new(KNOB)).unwrap(), "madvise");
+}
+
 /// `set_recommended_min_free_kbytes`: the kernel moves it when huge pages are allowed or not, and once more when they
 /// are put back.
 #[test]
