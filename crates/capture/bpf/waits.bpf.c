@@ -233,6 +233,7 @@ struct wait {
 	u32 depth;
 	u64 waker_argument;
 };
+enum { UNKNOWN = 0xffffffff }; // which thread had the CPU before
 // Waits on their way into the ring. Its lock and its cold memory cost more than the rest of a wait: 32 waits share them.
 enum { BATCH_OF = 32, COUNT_BITS = 8, COUNT = (1 << COUNT_BITS) - 1 };
 struct batch {
@@ -383,6 +384,7 @@ struct thread {
 	u32 depth;
 	s32 kernel_call;
 	u64 ran;     // when it got a CPU last
+	u64 exec;    // how long it had run when it left its CPU
 	u64 fault;   // address of the last page fault
 	u64 faulted; // when it began
 	u64 begin[SPANS], detail[SPANS];
@@ -643,17 +645,22 @@ SELDOM void keep_user_stack(void *ctx, struct task_struct *task, struct thread *
 	ring_bell(task->tgid, now);
 }
 
+SELDOM void came_back_unseen(struct task_struct *task, struct thread *thread, u64 now);
+
 INLINE void leaves(void *ctx, struct task_struct *task, struct task_struct *next, bool preempted, u32 state, u64 now)
 {
 	struct thread *thread = thread_of(task);
 	if (!thread)
 		return;
+	if (thread->left)
+		came_back_unseen(task, thread, now);
 	u32 flags = preempted ? PREEMPTED : 0;
 	if (state && BITS(task, in_iowait))
 		flags |= IOWAIT;
 	if (!state && has(task->se.cfs_rq->throttle_count) && task->se.cfs_rq->throttle_count > 0)
 		flags |= THROTTLED;
 	thread->left = now;
+	thread->exec = task->se.sum_exec_runtime;
 	thread->state = state;
 	thread->next = next->pid;
 	thread->left_cpu = this_cpu();
@@ -772,6 +779,35 @@ SELDOM void put_with_stack(struct task_struct *task, struct thread *thread, u32 
 
 #include "histograms.bpf.h"
 
+INLINE void put_in_batch(struct batch *batch, struct thread *thread, u32 tid, u32 previous, u64 woken, u64 ran, u32 depth)
+{
+	u64 filled = batch->filled;
+	fill(&batch->waits[filled & (BATCH_OF - 1)], thread, tid, previous, woken, ran, depth);
+	batch->filled = filled + 1;
+	if ((filled & COUNT) + 1 >= BATCH_OF)
+		flush(batch);
+}
+
+// A thread leaves its CPU that it had left before: the switch that brought it back was not told. Some kernels hide those that come from
+// some threads. It has run since for as long as the kernel counts that it ran.
+SELDOM void came_back_unseen(struct task_struct *task, struct thread *thread, u64 now)
+{
+	u32 zero = 0;
+	struct batch *batch = map_lookup(&batches, &zero);
+	if (!batch)
+		return;
+	u64 left = thread->left, ran = now - (task->se.sum_exec_runtime - thread->exec);
+	if (ran < left || ran > now)
+		ran = left;
+	u64 woken = woken_of(thread);
+	if (woken > ran)
+		woken = ran;
+	if (histograms)
+		add_up(task, thread, woken, ran);
+	put_in_batch(batch, thread, task->pid, UNKNOWN, woken, ran, 0);
+	thread->ran = ran;
+}
+
 INLINE void arrives(struct task_struct *task, struct task_struct *previous, u64 now)
 {
 	struct thread *thread = thread_of(task);
@@ -788,11 +824,7 @@ INLINE void arrives(struct task_struct *task, struct task_struct *previous, u64 
 		flush(batch);
 		put_with_stack(task, thread, previous->pid, now, depth);
 	} else {
-		u64 filled = batch->filled;
-		fill(&batch->waits[filled & (BATCH_OF - 1)], thread, task->pid, previous->pid, woken, now, depth);
-		batch->filled = filled + 1;
-		if ((filled & COUNT) + 1 >= BATCH_OF)
-			flush(batch);
+		put_in_batch(batch, thread, task->pid, previous->pid, woken, now, depth);
 	}
 	thread->left = 0;
 	thread->ran = now;
@@ -1031,6 +1063,7 @@ INLINE void begin_open(struct task_struct *task, struct thread *thread, u64 now)
 		if (has(task->thread_info.status) && task->thread_info.status & COMPAT)
 			thread->flags |= COMPAT_CALL;
 	}
+	thread->exec = task->se.sum_exec_runtime;
 	thread->left = now;
 }
 

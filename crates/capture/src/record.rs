@@ -20,6 +20,8 @@ pub mod flag {
     pub const COMPAT: u8 = 128;
 }
 
+/// In place of a thread that is not known.
+const UNKNOWN: u32 = u32::MAX;
 /// Bits of [`Wait::waker_context`].
 const CONTEXT_KNOWN: u16 = 1;
 const CONTEXT_SOFTIRQ: u16 = 2;
@@ -82,8 +84,9 @@ pub struct Wait {
     pub sp: u64,
     /// The thread that got its CPU; 0: idle.
     pub next: u32,
-    /// The thread that had the CPU on which it ran again; 0: idle.
-    pub previous: u32,
+    /// The thread that had the CPU on which it ran again; 0: idle. `None`: unknown, as where the kernel hid that switch; the time of
+    /// the switch then follows from how long the kernel counts that the thread ran.
+    pub previous: Option<u32>,
     /// The thread on whose CPU it was woken.
     pub waker: u32,
     /// `None`: unknown.
@@ -744,7 +747,7 @@ fn wait(bytes: &[u8; WAIT]) -> Wait {
         ip: all.u64(64),
         sp: all.u64(72),
         next: all.u32(80),
-        previous: all.u32(84),
+        previous: Some(all.u32(84)).filter(|&tid| tid != UNKNOWN),
         waker: all.u32(88),
         waker_context: match context {
             _ if context & CONTEXT_KNOWN == 0 => None,

@@ -108,7 +108,7 @@ columns! {
     NextTid "next_tid" U32 "" "thread that gets the CPU; 0 is the idle task";
     NextComm "next_comm" Text "" "its name";
     NextPriority "next_priority" I32 "" "its priority";
-    PreviousTid "previous_tid" U32 "" "thread that had the CPU on which this one ran again, before it; 0 is the idle task";
+    PreviousTid "previous_tid" U32 "" "thread that had the CPU on which this one ran again, before it; 0 is the idle task, null where a kernel hides that switch";
     PreviousComm "previous_comm" Text "" "its name";
     WakerTid "waker_tid" U32 "" "thread that had the CPU on which the wake-up happened";
     WakerComm "waker_comm" Text "" "its name";

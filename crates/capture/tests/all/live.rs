@@ -192,6 +192,40 @@ fn a_thread_has_as_many_waits_as_the_kernel_counts_switches() {
     }
 }
 
+/// Threads that take their CPUs from one another and from all others. The kernel of some virtual machines tells no switch that comes from
+/// a thread of the host's side; a wait that ends with one is there nonetheless, once the thread has left its CPU again.
+#[test]
+fn a_thread_that_computes_has_a_wait_for_each_switch() {
+    let computes = || {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(700) {
+            std::hint::spin_loop();
+        }
+        (own_tid(), ())
+    };
+    let Some((tids, records)) = captured(|| {
+        let threads: Vec<_> = (0..4).map(|_| thread::spawn(computes)).collect();
+        threads
+            .into_iter()
+            .map(|thread| joined(thread).0)
+            .collect::<Vec<u32>>()
+    }) else {
+        return;
+    };
+    for tid in tids {
+        let end = records.iter().find_map(|record| match record {
+            Record::Task(task) if task.tid == tid && task.event == TaskEvent::Exited => Some(task),
+            _ => None,
+        });
+        let end = end.expect("its end");
+        let mut waits = waits_of(&records, tid);
+        waits.retain(|wait| wait.left <= end.time && wait.flags & flag::NEW == 0);
+        assert_eq!(waits.len() as u64, end.voluntary + end.involuntary);
+        let in_order = waits.windows(2).all(|pair| pair[0].ran <= pair[1].left);
+        assert!(in_order, "a thread runs between two waits");
+    }
+}
+
 #[test]
 fn a_wait_says_who_ended_it_in_which_call() {
     if cfg!(not(target_arch = "x86_64")) {

@@ -715,7 +715,8 @@ impl<R: Read> Waits<R> {
         // A waking of a thread that could run changes nothing for it.
         let woken = wait.woken > 0 && (sleeps || before) && within != Within::New;
         // Most often who woke it had its CPU, or gets it.
-        let previous = (!open).then(|| self.task(wait.previous));
+        let previous = wait.previous.filter(|_| !open);
+        let previous = previous.map(|tid| self.task(tid));
         let task = |tid| match &previous {
             Some(same) if same.tid == tid => same.clone(),
             _ => self.task(tid),
