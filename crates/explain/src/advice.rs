@@ -284,7 +284,7 @@ fn of_end(end: &End<'_>) -> Option<(&'static str, String, String)> {
         ),
         ("cpu-quota", _) => (
             "cpu-quota",
-            "give its cgroup more CPU time (cpu.max, or cpu.cfs_quota_us), or run fewer threads in it".to_owned(),
+            "give its cgroup more CPU time (cpu.max, or cpu.cfs_quota_us; of a real-time thread its runtime, or sched_rt_runtime_us), or run fewer threads in it".to_owned(),
             format!("{task} had used up its quota"),
         ),
         ("delayed-ack", _) => (

@@ -80,6 +80,8 @@ const MOST_THROUGH: usize = 16;
 const MOST_IDLES: usize = 8;
 /// How long an acknowledgement is held back, with the tick's and the wake-up's delay.
 const DELAYED_ACK: std::ops::Range<u64> = 36_000_000..52_000_000;
+/// The kernel's priorities below this are those of real-time policies (MAX_RT_PRIO, include/linux/sched/prio.h).
+const REAL_TIME: i32 = 100;
 /// Pieces of one wait for a CPU.
 const MOST_BEHIND: usize = 16;
 
@@ -1184,10 +1186,17 @@ impl Graph {
         let mut line = std::mem::take(&mut self.had);
         line.clear();
         self.cpus.behind(cpu, ready, end, had, &mut line);
+        // A real-time thread waits behind no other so long.
+        let is_real_time = |priority: i32| priority < REAL_TIME;
+        let urgent = wait.priority.is_some_and(is_real_time) && end - ready >= WAKE_LATENCY;
         for piece in line.0.iter().rev() {
             let comm = previous.comm.as_ref();
             let behind = self.actor(piece.path, comm.filter(|_| piece.path == previous.tid));
-            let path = self.paths.queued(actor, behind);
+            let other = self.paths.actor_at(behind).priority;
+            let path = match urgent && !other.is_some_and(is_real_time) {
+                true => self.paths.leaf(actor, Doing::Budget),
+                false => self.paths.queued(actor, behind),
+            };
             self.queue.push(path, piece.ns);
         }
         self.had = line;

@@ -512,6 +512,10 @@ impl Graph {
                 };
                 (cause, text)
             }
+            Doing::Budget => (
+                "cpu-quota",
+                format!("{who} had used up the CPU time of its real-time policy"),
+            ),
             Doing::Quota => (
                 "cpu-quota",
                 format!("{who} had used up its cgroup's CPU quota"),
@@ -609,6 +613,8 @@ impl Graph {
                     // Flags of a contention event (include/trace/events/lock.h).
                     "READ" => "kernel's rwsem, to read,",
                     "WRITE" => "kernel's rwsem, to write,",
+                    "READ|PERCPU" => "kernel's percpu rwsem, to read,",
+                    "WRITE|PERCPU" => "kernel's percpu rwsem, to write,",
                     "MUTEX" => "kernel's mutex",
                     kind => kind,
                 };
@@ -636,7 +642,7 @@ impl Graph {
             ),
             For::Answer => (
                 "answer",
-                format!("was{call_text}, for a file system's program"),
+                format!("was{call_text}, for the program behind it (FUSE, seccomp, fanotify)"),
             ),
             For::Io if call.is_none() => ("io", "waited for a disk".to_owned()),
             For::Io => ("io", format!("was{call_text}")),
@@ -711,6 +717,7 @@ pub(super) fn culprit(hops: &[Hop]) -> Option<ActorId> {
         | Doing::Cycle { .. }
         | Doing::Device
         | Doing::DelayedAck
+        | Doing::Budget
         | Doing::Quota => Some(last.actor),
         Doing::Queued { behind } => Some(behind).filter(|&behind| behind != IDLE),
         Doing::Timer => hops.iter().rev().nth(1).map(|sleeper| sleeper.actor),

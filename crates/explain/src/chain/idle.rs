@@ -2,7 +2,7 @@
 //!
 //! Rules, the first that holds; docs/explain.md has them for users:
 //!
-//! 1. A page fault, a lock, a disk, memory, a fence, a grace period of RCU, a stop, the program behind a file system (FUSE, NFS): a loss.
+//! 1. A page fault, a lock, a disk, memory, a fence, a grace period of RCU, a stop, the program behind a file system (FUSE, NFS) or a call (seccomp, fanotify): a loss.
 //! 2. A time that the thread named itself (`nanosleep`): idle; what it looked for between short ones is judged later (`naps`).
 //!    A worker of the kernel or of an io_uring without work: idle.
 //! 3. A child (its end may show by a descriptor that it watches alone) or a thread that it joins: as long as that one sleeps on purpose, idle; behind the network, it may be; else a loss.
@@ -446,7 +446,11 @@ pub(super) fn is_busy(behind: &[Piece], paths: &Paths) -> bool {
         all += piece.ns;
         let works = matches!(
             paths.end(piece.path),
-            Doing::Runs { .. } | Doing::Queued { .. } | Doing::Disk { .. } | Doing::Quota
+            Doing::Runs { .. }
+                | Doing::Queued { .. }
+                | Doing::Disk { .. }
+                | Doing::Quota
+                | Doing::Budget
         );
         busy += if works { piece.ns } else { 0 };
     }

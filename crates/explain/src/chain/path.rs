@@ -85,6 +85,8 @@ pub(super) enum Doing {
     Queued { behind: ActorId },
     /// It could run, and its cgroup had used up its CPU time.
     Quota,
+    /// It had used up what its real-time policy gets: SCHED_DEADLINE's runtime, or sched_rt_runtime_us.
+    Budget,
     /// A request of the hop's thread was in the queue of a disk or under way.
     Disk { device: Name },
     /// A timer ended the sleep: as long as the thread had asked for.
@@ -389,7 +391,7 @@ impl Paths {
             at.actor == here.actor
                 && matches!(
                     at.doing,
-                    Doing::Waits { .. } | Doing::Runs { .. } | Doing::Quota
+                    Doing::Waits { .. } | Doing::Runs { .. } | Doing::Quota | Doing::Budget
                 )
         });
         if again {

@@ -199,12 +199,12 @@ const BY_FUNCTION: [(By, &str); 10] = [
         By::Events,
         "inotify_read fanotify_read signalfd_dequeue signalfd_read signalfd_read_iter n_tty_read evdev_read mousedev_read ep_poll \
          do_sys_poll do_select inet_csk_accept unix_accept \
-         vsock_accept kvm_vcpu_block kvm_vcpu_halt binder_wait_for_work",
+         vsock_accept recv_wait_event seccomp_notify_ioctl kvm_vcpu_block kvm_vcpu_halt binder_wait_for_work",
     ),
-    // Another program answers: fs/userfaultfd.c, fs/fuse/dev.c, net/sunrpc/sched.c, fs/smb/client.
+    // Another program answers: kernel/seccomp.c, fs/notify/fanotify, fs/userfaultfd.c, fs/fuse/dev.c, net/sunrpc/sched.c, fs/smb/client.
     (
         By::Answer,
-        "handle_userfault request_wait_answer fuse_wait_answer __fuse_request_send fuse_simple_request rpc_wait_bit_killable __rpc_execute \
+        "seccomp_do_user_notification fanotify_handle_event fanotify_get_response handle_userfault request_wait_answer fuse_wait_answer __fuse_request_send fuse_simple_request rpc_wait_bit_killable __rpc_execute \
          wait_for_response cifs_send_recv p9_client_rpc",
     ),
     // kernel/exit.c, kernel/fork.c

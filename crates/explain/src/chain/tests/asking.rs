@@ -557,3 +557,53 @@ fn a_ring_that_reads_waits_for_the_disk() {
     assert_eq!(total(&rows(1), "t1", Idleness::Stalled), 189);
     assert_eq!(total(&rows(3), "t1", Idleness::Stalled), 0);
 }
+
+/// 1 waits 90 ms for the CPU that 2 has. A real-time thread does not wait for an ordinary one: its budget is used up.
+#[test]
+fn a_real_time_thread_waits_for_its_budget() {
+    let first = |own: i32, other: i32| {
+        let has = with(wait_row(2, [0, 10, 10], READ, woken_by(9, None)), |wait| {
+            wait.priority = Some(other);
+        });
+        let row = wait_row(1, [10, 10, 100], READ, woken_by(9, None));
+        let waits = with(row, |wait| {
+            (wait.priority, wait.state) = (Some(own), Some(State::Runnable));
+            wait.previous = Some(Task { tid: 2, comm: None });
+        });
+        let mut graph = graph_of(&[]);
+        [has, waits].iter().for_each(|row| graph.event(row));
+        let record = graph.finish(&HashSet::new());
+        let waits = record
+            .waiting
+            .iter()
+            .find(|w| w.task == "t1" && w.total_ns == 90 * MS);
+        waits.map(|w| w.cause.clone()).unwrap_or_default()
+    };
+    assert_eq!(first(-1, 120), "cpu-quota");
+    assert_eq!(first(-1, 50), "run-queue");
+    assert_eq!(first(120, 120), "run-queue");
+}
+
+/// A call that a supervisor or a scanner answers, which waits for questions itself.
+#[test]
+fn calls_may_have_a_program_behind_them() {
+    let row = |by, frames| {
+        on_stack(
+            wait_row(
+                1,
+                [10, 200, 200],
+                ("openat", [0; 3]),
+                woken_by(by, Some("write")),
+            ),
+            frames,
+        )
+    };
+    let stalled = |frames| total(&[slept(2, 5, 199), row(2, frames)], "t1", Idleness::Stalled);
+    assert_eq!(
+        stalled("__seccomp_filter_[k];seccomp_do_user_notification.isra.0_[k]"),
+        190
+    );
+    assert_eq!(stalled("fsnotify_[k];fanotify_handle_event_[k]"), 190);
+    assert_eq!(stalled("seccomp_notify_ioctl_[k];recv_wait_event_[k]"), 0);
+    assert_eq!(stalled("vfs_read_[k];fanotify_read_[k];wait_woken_[k]"), 0);
+}
