@@ -168,15 +168,17 @@ impl<R: Read + Seek> Iterator for Input<R> {
                 }
                 return row;
             }
-            match self.rows.next() {
-                Some(Ok(event)) => {
-                    self.late += u64::from(event.time < self.end);
-                    self.end = self.end.max(event.time);
-                    if waits.passes(&event) {
-                        return Some(Ok(event));
-                    }
-                    waits.event(event, &mut self.ready);
+            // An event is returned as it came, where it can be: it has 176 bytes.
+            let row = self.rows.next();
+            if let Some(Ok(event)) = &row {
+                self.late += u64::from(event.time < self.end);
+                self.end = self.end.max(event.time);
+                if waits.passes(event) {
+                    return row;
                 }
+            }
+            match row {
+                Some(Ok(event)) => waits.event(event, &mut self.ready),
                 over => {
                     self.error = over.and_then(Result::err);
                     if let Some(waits) = self.waits.take() {

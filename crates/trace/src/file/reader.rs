@@ -169,7 +169,8 @@ impl<R: Read + Seek> Reader<R> {
         Place::Row(self.row.saturating_sub(1))
     }
 
-    fn step(&mut self) -> Result<Option<Event>, Error> {
+    /// Decodes more rows where all are read. Returns whether there is one.
+    fn fill(&mut self) -> Result<bool, Error> {
         while self.decoded.next == self.decoded.batch.rows {
             self.decoded.next = 0;
             let read = std::mem::take(&mut self.decoded.batch);
@@ -178,18 +179,14 @@ impl<R: Read + Seek> Reader<R> {
                 Batches::Ahead(next) => next(read),
             };
             let Some(batch) = batch.transpose()? else {
-                return Ok(None);
+                return Ok(false);
             };
             self.decoded.batch = batch;
             let texts = self.decoded.read_texts(&mut self.kept);
             texts
                 .map_err(|(column, why)| within(self.row, self.decoded.batch.rows, column, &why))?;
         }
-        let event = self.decoded.event();
-        let event = event.map_err(|wrong| Error::new(Place::Row(self.row), wrong.0))?;
-        self.decoded.next += 1;
-        self.row += 1;
-        Ok(Some(event))
+        Ok(true)
     }
 }
 
@@ -272,8 +269,27 @@ impl<R: Read + Seek> Iterator for Reader<R> {
         if self.ended {
             return None;
         }
-        let step = self.step().transpose();
-        self.ended = !matches!(step, Some(Ok(_)));
-        step
+        let row = match self.fill() {
+            Ok(true) => self.decoded.event(),
+            Ok(false) => {
+                self.ended = true;
+                return None;
+            }
+            Err(error) => {
+                self.ended = true;
+                return Some(Err(error));
+            }
+        };
+        Some(match row {
+            Ok(event) => {
+                self.decoded.next += 1;
+                self.row += 1;
+                Ok(event)
+            }
+            Err(wrong) => {
+                self.ended = true;
+                Err(Error::new(Place::Row(self.row), wrong.0))
+            }
+        })
     }
 }
