@@ -945,6 +945,7 @@ impl Graph {
                 idled: thread.map_or(0, |thread| thread.idled),
                 connects: thread.map_or(0, |thread| thread.connects),
                 accepts: thread.is_some_and(|thread| thread.accepts),
+                connecting: connects && ended == Ended::By(tid),
             }
         };
         if several && let Some(thread) = self.threads.get_mut(&tid) {

@@ -74,6 +74,8 @@ struct Pair {
     woken: [u64; 2],
     /// When it asked for what it has not been told yet.
     open: Option<u64>,
+    /// Whether that was by opening a connection, on which it may take news from then on.
+    greets: bool,
     /// How often it was told what it had been seen to ask for, and how often something else.
     answers: [u32; 2],
 }
@@ -99,6 +101,8 @@ pub(super) struct One {
     /// How often it opened a connection that another thread waited for, and whether it accepts some.
     pub(super) connects: u8,
     pub(super) accepts: bool,
+    /// Whether it opens a connection just now.
+    pub(super) connecting: bool,
 }
 
 impl One {
@@ -171,6 +175,7 @@ impl Pairs {
                 }
             },
             open: None,
+            greets: false,
             answers: [0; 2],
         });
         let (by, of) = if waker.tid == key.0 { (0, 1) } else { (1, 0) };
@@ -191,6 +196,7 @@ impl Pairs {
         match pair.asker(key) {
             Some(asker) if asker == waker.tid => {
                 pair.open = Some(at);
+                pair.greets = waker.connecting;
                 let mutual = pair.woken[0] > 0 && pair.woken[1] > 0 && pair.idle == [0; 2];
                 if mutual && !sleeper.several {
                     Asked::Mutual
@@ -199,7 +205,7 @@ impl Pairs {
                 }
             }
             Some(_) if pair.open.take().is_some() => {
-                pair.answers[0] = pair.answers[0].saturating_add(1);
+                pair.answers[0] = pair.answers[0].saturating_add(u32::from(!pair.greets));
                 Asked::Yes
             }
             // It did something else since it was told something, and came back to the server to which it connects.

@@ -207,6 +207,7 @@ impl Asks {
                 idled: thread.idled,
                 connects: 0,
                 accepts: false,
+                connecting: false,
             }
         };
         let met = Met {
