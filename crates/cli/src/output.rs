@@ -41,22 +41,21 @@ pub(crate) fn record(text: &str, name: &str, directory: &Path) -> Result<PathBuf
 }
 
 /// Prints to standard output, with a line break at the end. On a terminal the only control sequences that pass are
-/// colours.
+/// colours. Text and line break are one write: a watch and the process that makes its pages print to the same file.
 ///
 /// # Errors
 /// A full disk, or a limit on the size of files. A reader that has gone away has seen enough: that is none.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    let shown = match out.is_terminal() {
+    let mut shown = match out.is_terminal() {
         true => Cow::Owned(visible_in_colour(text)),
         false => Cow::Borrowed(text),
     };
-    let end = if text.ends_with('\n') { "" } else { "\n" };
-    let written = out
-        .write_all(shown.as_bytes())
-        .and_then(|()| out.write_all(end.as_bytes()))
-        .and_then(|()| out.flush());
-    written_out(written)
+    if !text.ends_with('\n') {
+        shown.to_mut().push('\n');
+    }
+    let written = out.write_all(shown.as_bytes());
+    written_out(written.and_then(|()| out.flush()))
 }
 
 /// Returns the failure of having written to standard output. A reader that has gone away interrupts the command as Ctrl-C
