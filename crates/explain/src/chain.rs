@@ -1168,12 +1168,18 @@ impl Graph {
             self.queue.push(quota, end - ready);
             return;
         }
-        let Some(previous) = &wait.previous else {
+        let previous = wait.previous.as_ref();
+        let mut cpu = event.cpu;
+        // Where the switch from the one before is hidden, the last that was seen there had the CPU.
+        let last = || {
+            cpu.and_then(|cpu| self.cpus.last_on(cpu))
+                .filter(|&last| event.tid != Some(last))
+        };
+        let Some(mut had) = previous.map(|task| task.tid).or_else(last) else {
             let unknown = self.paths.leaf(actor, Doing::Queued { behind: NOBODY });
             self.queue.push(unknown, end - ready);
             return;
         };
-        let (mut cpu, mut had) = (event.cpu, previous.tid);
         // A CPU that became idle took the thread over from the queue of another.
         if had == 0
             && end - ready >= WAKE_LATENCY
@@ -1191,8 +1197,8 @@ impl Graph {
         let is_real_time = |priority: i32| priority < REAL_TIME;
         let urgent = wait.priority.is_some_and(is_real_time) && end - ready >= WAKE_LATENCY;
         for piece in line.0.iter().rev() {
-            let comm = previous.comm.as_ref();
-            let behind = self.actor(piece.path, comm.filter(|_| piece.path == previous.tid));
+            let known = previous.filter(|task| task.tid == piece.path);
+            let behind = self.actor(piece.path, known.and_then(|task| task.comm.as_ref()));
             let other = self.paths.actor_at(behind).priority;
             let path = match urgent && !other.is_some_and(is_real_time) {
                 true => self.paths.leaf(actor, Doing::Budget),

@@ -459,6 +459,22 @@ fn hogs_and_a_slow_child() {
         ("waited for a CPU > waited for a CPU, behind hog", true)
     );
 
+    // The kernel hides the switches that bring the victim back.
+    let hidden = |row: &Event| match row.comm.as_deref() {
+        Some("victim") => with(row.clone(), |wait| wait.previous = None),
+        _ => row.clone(),
+    };
+    let rows: Vec<Event> = machine.rows.iter().map(hidden).collect();
+    let (text, share) = first_of(
+        &graph_of(&rows).finish(&HashSet::new()),
+        "victim",
+        "run-queue",
+    );
+    assert_eq!(
+        (&*text, share > 0.99),
+        ("waited for a CPU > waited for a CPU, behind hog", true)
+    );
+
     let mut machine = Machine::new(2, 0);
     let child = machine.child("child", 1, vec![Op::Run(5 * MS), Op::Sleep(95 * MS)]);
     machine.thread(
