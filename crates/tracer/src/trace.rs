@@ -363,6 +363,8 @@ pub(crate) struct Writing<W: Write + Send> {
     pub(crate) trace: Trace,
     writer: file::Writer<W>,
     counts: BTreeMap<&'static str, u64>,
+    /// The word of the events that came last, and how many of them are not in `counts` yet.
+    run: (&'static str, u64),
 }
 
 /// Events between two looks at whether to go on.
@@ -374,18 +376,35 @@ impl<W: Write + Send> Writing<W> {
             trace,
             writer: file::Writer::new(out)?,
             counts: BTreeMap::new(),
+            run: ("", 0),
         })
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.counts.values().sum()
+        self.counts.values().sum::<u64>() + self.run.1
+    }
+
+    /// Counts an event of this word. Most are of the word of the one before.
+    fn counts(&mut self, word: &'static str) {
+        if !std::ptr::eq(self.run.0, word) {
+            self.ends_run();
+            self.run = (word, 0);
+        }
+        self.run.1 += 1;
+    }
+
+    fn ends_run(&mut self) {
+        let (word, count) = self.run;
+        if count > 0 {
+            *self.counts.entry(word).or_insert(0) += count;
+        }
     }
 
     /// Writes the events that have come. `may_go_on` is asked now and then; its error ends the writing.
     pub(crate) fn write(&mut self, mut may_go_on: impl FnMut() -> Result<()>) -> Result<()> {
         let mut left = STRIDE;
         while let Some(event) = self.trace.next_event()? {
-            *self.counts.entry(event.kind.word()).or_insert(0) += 1;
+            self.counts(event.kind.word());
             self.writer.write(&event)?;
             left -= 1;
             if left == 0 {
@@ -397,7 +416,8 @@ impl<W: Write + Send> Writing<W> {
     }
 
     /// Writes what the trace says of itself, and ends the file.
-    pub(crate) fn finish(self) -> Result<Written<W>> {
+    pub(crate) fn finish(mut self) -> Result<Written<W>> {
+        self.ends_run();
         let metadata = self.trace.metadata();
         Ok(Written {
             out: self.writer.finish(&metadata)?,
