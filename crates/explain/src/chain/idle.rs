@@ -66,6 +66,8 @@ struct Pair {
     first: Option<u32>,
     /// The thread that connects to the other.
     client: Option<u32>,
+    /// Whether one connects to answer the other.
+    calls_back: bool,
     /// Whether the one that asks made the other, or had asked who made it.
     made: bool,
     /// How often each was idle after the other had woken it and before it woke the other: so is who asks, not who answers.
@@ -161,6 +163,7 @@ impl Pairs {
         let pair = self.0.entry(key).or_insert_with(|| Pair {
             made,
             client: None,
+            calls_back: false,
             idle: [0; 2],
             woken: [0; 2],
             first: if made {
@@ -186,11 +189,14 @@ impl Pairs {
         if was_told && (since + 1..=at).contains(&waker.idled) {
             pair.idle[by] = pair.idle[by].saturating_add(1);
         }
+        // It was asked in another way and answers by connecting, without a wait for work in between.
+        let asked = pair.open.is_some() && pair.first == Some(sleeper.tid);
+        pair.calls_back |= waker.connecting && asked && waker.idled <= pair.woken[by];
         let told = std::mem::replace(&mut pair.woken[of], at);
-        let client = sleeper.is_client_of(&waker);
+        let client = !pair.calls_back && sleeper.is_client_of(&waker);
         if client {
             pair.client = Some(sleeper.tid);
-        } else if waker.is_client_of(&sleeper) {
+        } else if !pair.calls_back && waker.is_client_of(&sleeper) {
             pair.client = Some(waker.tid);
         }
         match pair.asker(key) {

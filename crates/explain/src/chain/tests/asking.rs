@@ -139,6 +139,38 @@ fn who_connects_asks() {
     assert_eq!(total(&rows(1, true), "t1", Idleness::Stalled), 70);
 }
 
+/// 1 asks 2 by a pipe and waits in accept until that connects to it. Or 2 connects for its own ends.
+#[test]
+fn an_answer_may_be_a_connection() {
+    let rows = |asks: bool| {
+        let mut rows = Vec::new();
+        for at in [100, 200, 300, 400, 500] {
+            rows.push(slept(1, at - 40, at));
+            if asks {
+                rows.push(wait_row(
+                    2,
+                    [at - 19, at, at],
+                    READ,
+                    woken_by(1, Some("write")),
+                ));
+            } else {
+                rows.push(slept(2, at - 19, at + 60));
+            }
+            let accept = wait_row(
+                1,
+                [at + 1, at + 61, at + 61],
+                ("accept", [3, 0, 0]),
+                woken_by(2, None),
+            );
+            rows.push(softly(accept, 2, Some("connect"), 4));
+        }
+        rows.sort_by_key(|row| row.time);
+        rows
+    };
+    assert_eq!(total(&rows(true), "t1", Idleness::Stalled), 5 * 60);
+    assert_eq!(total(&rows(false), "t1", Idleness::Stalled), 0);
+}
+
 /// 2 has a clock of its own and tells 1 something at each tick. 1 asks it now and then, while it is busy but once.
 #[test]
 fn a_clock_does_not_ask() {
