@@ -156,15 +156,15 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
         source: format!("watch of {source}"),
         ..subject
     };
+    let directory = match &args.output {
+        Some(directory) => places::records(Some(directory))?,
+        None => places::records(Some(&places::records(None)?.join("watch")))?,
+    };
     let names = syscall_names();
     let mut black_box = BlackBox::start(&Linux, subject, args.buffer)?;
     for missing in black_box.missing() {
         tell(&format!("not watched: {}: {}", missing.what, missing.why));
     }
-    let directory = match &args.output {
-        Some(directory) => places::records(Some(directory))?,
-        None => places::records(Some(&places::records(None)?.join("watch")))?,
-    };
     let limits = args.limits();
     let whose = Whose {
         pids: args.pid.clone(),
