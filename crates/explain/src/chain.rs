@@ -630,7 +630,8 @@ impl Graph {
             what,
             For::Events | For::Data | For::Word { .. } | For::Signal
         );
-        if makes_it && tells {
+        // It may have asked that one since, in words of its own.
+        if makes_it && tells && asked != Asked::Yes {
             what = For::Child;
         }
         let actor = self.threads.get(&tid).map_or(NOBODY, |thread| thread.actor);
@@ -671,30 +672,32 @@ impl Graph {
                 let of = self.unanswered(tid).unwrap_or(NOBODY);
                 behind.push(self.paths.leaf(of, Doing::Unanswered), woken - left);
             }
-            // Who wants it looks again and again, until the holder is told to give it up.
-            Ended::Timeout if self.giver(pid, what).is_some_and(|giver| giver != tid) => {
-                let giver = self.giver(pid, what).unwrap_or(tid);
-                follow(
-                    &self.threads,
-                    &mut self.paths,
-                    giver,
-                    (left, woken),
-                    MOST_PARENTS,
-                    &mut behind,
-                );
-            }
-            Ended::Timeout => {
-                let holder = match what {
-                    For::Lock { address, .. } | For::Word { address } if address != 0 => {
-                        self.holders.get(&(pid, address))
-                    }
-                    _ => None,
-                };
-                let holder = holder.filter(|&&holder| holder != tid);
-                let holder = holder.and_then(|holder| self.threads.get(holder));
-                let holder = holder.map_or(NOBODY, |holder| holder.actor);
-                behind.push(self.paths.leaf(holder, Doing::Timeout), woken - left);
-            }
+            Ended::Timeout => match self.giver(pid, tid, what) {
+                // A thread that wants it wakes every 5 ms to look, until the holder gives it up.
+                Some(giver) => {
+                    let (threads, paths) = (&self.threads, &mut self.paths);
+                    follow(
+                        threads,
+                        paths,
+                        giver,
+                        (left, woken),
+                        MOST_PARENTS,
+                        &mut behind,
+                    );
+                }
+                None => {
+                    let holder = match what {
+                        For::Lock { address, .. } | For::Word { address } if address != 0 => {
+                            self.holders.get(&(pid, address))
+                        }
+                        _ => None,
+                    };
+                    let holder = holder.filter(|&&holder| holder != tid);
+                    let holder = holder.and_then(|holder| self.threads.get(holder));
+                    let holder = holder.map_or(NOBODY, |holder| holder.actor);
+                    behind.push(self.paths.leaf(holder, Doing::Timeout), woken - left);
+                }
+            },
             Ended::Timer => {
                 let end = match what {
                     For::Lock { .. } => Doing::Broken(Break::LookedAt),
@@ -871,7 +874,7 @@ impl Graph {
     }
 
     /// Returns who gave up last what a process has one of and its threads wait for with short timeouts: the interpreter of Python.
-    fn giver(&self, pid: u32, what: For) -> Option<u32> {
+    fn giver(&self, pid: u32, tid: u32, what: For) -> Option<u32> {
         let For::Lock { kind, .. } = what else {
             return None;
         };
@@ -879,9 +882,8 @@ impl Graph {
             .paths
             .name_at(kind)
             .is_some_and(|kind| **kind == *user::INTERPRETER);
-        is_interpreter
-            .then(|| self.givers.get(&pid).copied())
-            .flatten()
+        let giver = self.givers.get(&pid).filter(|_| is_interpreter);
+        giver.copied().filter(|&giver| giver != tid)
     }
 
     /// Puts into `behind` what the thread that `tid` asked did from `left` to `woken`, where it worked on that.
@@ -1106,14 +1108,15 @@ impl Graph {
         *behind = line;
     }
 
-    /// Whether a thread that `tid` made just before ended its sleep: making it was the question. Not for `many` descriptors: a loop of events
-    /// waits for all sorts of things.
+    /// Whether a thread that `tid` made just before ended its sleep, by its first word: making it was the question. Later words answer later
+    /// questions, or none. Not for `many` descriptors: a loop of events waits for all sorts of things.
     fn was_made_for_it(&self, tid: u32, ended: Ended, many: bool) -> bool {
         let Ended::By(by) = ended else { return false };
         let (Some(maker), Some(made)) = (self.threads.get(&tid), self.threads.get(&by)) else {
             return false;
         };
-        !many && made.born && made.parent == Some(tid) && made.began >= maker.idled
+        let first = self.pairs.told_at(by, tid) == 0;
+        !many && first && made.born && made.parent == Some(tid) && made.began >= maker.idled
     }
 
     /// Returns who read what `tid` had sent it by TCP on this machine: the packet that tells of room for more comes while it reads. Or later, by a

@@ -190,12 +190,12 @@ fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
         .max_by_key(|(lost, _)| *lost)
 }
 
-/// Returns the time of waits without that in which who answers works: a program that asks a lot waits a lot.
+/// Returns the time of waits without the work of the thread that answers: a program that asks a lot waits a lot.
 pub(crate) fn lost(waiting: &Waiting) -> u64 {
     fn works(links: &[Link]) -> u64 {
         let of = |link: &Link| match (link.links.is_empty(), &*link.cause) {
             (true, "running") => link.ns,
-            // Who holds a lock does not work for who waits for it.
+            // The holder of a lock does not work for the thread that waits for the lock.
             (false, "lock" | "mmap_lock") => 0,
             _ => works(&link.links),
         };

@@ -521,7 +521,7 @@ impl Sleeps {
             (For::Io, _) => return Ended::Disk,
             _ => {}
         }
-        // What it asked a disk for is told by an eventfd or a ring.
+        // The end of its own request to a disk may show by an eventfd or a ring.
         if family == Family::Events && disk_done(true) {
             return Ended::Disk;
         }

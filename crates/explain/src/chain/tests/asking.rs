@@ -99,8 +99,19 @@ fn making_a_thread_asks_it() {
     let rows = [first.clone(), made.clone(), told.clone()];
     assert_eq!(total(&rows, "t1", Idleness::Stalled), 195);
     // It did something else since.
-    let rows = [first, made, slept(1, 3, 5), told];
+    let rows = [first.clone(), made.clone(), slept(1, 3, 5), told.clone()];
     assert_eq!(total(&rows, "t1", Idleness::Stalled), 0);
+    // The second word is none that making it asked for.
+    let more = wait_row(1, [201, 300, 300], READ, woken_by(2, Some("write")));
+    let mut graph = graph_of(&[]);
+    let rows = [first, made, told, more];
+    rows.iter().for_each(|row| graph.event(row));
+    let waiting = graph.finish(&HashSet::new()).waiting;
+    let for_child: u64 = (waiting.iter())
+        .filter(|waiting| waiting.cause == "child")
+        .map(|waiting| waiting.total_ns)
+        .sum();
+    assert_eq!(for_child, 195 * MS);
 }
 
 /// 1 connects to 2 again and again, later to a busy 2, whose accept does not sleep then.
