@@ -168,9 +168,10 @@ fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
         let enough = lost >= MANY_NS && lost as f64 >= MANY_SHARE * worked as f64;
         let waits: u64 = own().map(|waiting| waiting.waits).sum();
         // Work for an answer is in what it waited, and not in what it lost.
-        let work =
-            |link: &Link| is_asked(first) && link.links.is_empty() && link.cause == "running";
-        let why = first.links.iter().find(|link| !work(link));
+        let why = first
+            .links
+            .iter()
+            .find(|link| !(is_asked(first) && is_work(link)));
         let why = why.map_or_else(String::new, |link| format!(": {}", link.text));
         enough.then(|| {
             let text = format!(
@@ -190,13 +191,13 @@ fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
         .max_by_key(|(lost, _)| *lost)
 }
 
-/// Returns the time of waits without the work of the thread that answers: a program that asks a lot waits a lot.
+/// Returns the time of waits without the work of the thread or the device that answers: a program that asks a lot waits a lot.
 pub(crate) fn lost(waiting: &Waiting) -> u64 {
     fn works(links: &[Link]) -> u64 {
-        let of = |link: &Link| match (link.links.is_empty(), &*link.cause) {
-            (true, "running") => link.ns,
+        let of = |link: &Link| match &*link.cause {
+            _ if is_work(link) => link.ns,
             // The holder of a lock does not work for the thread that waits for the lock.
-            (false, "lock" | "mmap_lock") => 0,
+            "lock" | "mmap_lock" => 0,
             _ => works(&link.links),
         };
         links.iter().map(of).sum()
@@ -209,12 +210,17 @@ pub(crate) fn lost(waiting: &Waiting) -> u64 {
         }
 }
 
-/// Whether somebody else works for what such a wait is for.
+/// Whether somebody else works for what such a wait is for. A fence stands for work that a GPU was given.
 fn is_asked(waiting: &Waiting) -> bool {
     matches!(
         &*waiting.cause,
-        "data" | "events" | "word" | "signal" | "child" | "something"
+        "data" | "events" | "word" | "signal" | "child" | "fence" | "something"
     )
+}
+
+/// Whether the end of a chain is a thread that ran, or a device that did what it was given.
+fn is_work(link: &Link) -> bool {
+    link.links.is_empty() && matches!(&*link.cause, "running" | "device")
 }
 
 /// Returns the most time in waits that may be stalls, and says what they were.

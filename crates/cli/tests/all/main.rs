@@ -10,6 +10,7 @@ mod compare_many;
 mod compare_run;
 mod compatibility;
 mod documents;
+mod explain;
 mod export;
 mod kernels;
 mod kernels_real;
