@@ -251,7 +251,7 @@ pub(crate) fn last_cpu(asked: Option<u32>, cpus: &[u32]) -> u32 {
     asked.or(cpus.last().copied()).unwrap_or(0)
 }
 
-/// Returns the journal of this process, after what killed runs left was put back. Ctrl-C raises a flag from now on.
+/// Returns the journal of this process, after what killed runs left was put back. After this, Ctrl-C raises a flag.
 pub(crate) fn journal() -> Result<Journal<'static>, Failure> {
     signals::install();
     let folder = stopgap_cli::journal(None)?;

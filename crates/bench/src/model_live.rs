@@ -45,7 +45,7 @@ pub(crate) struct Flags {
     stopgap: Stopgap,
 }
 
-/// What is measured and modelled: `model_live/questions.json`.
+/// Lists what is measured and modelled: `model_live/questions.json`.
 #[derive(Deserialize)]
 struct Questions {
     questions: Vec<Question>,

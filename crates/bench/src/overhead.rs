@@ -97,7 +97,7 @@ impl Program {
     }
 }
 
-/// What is recorded.
+/// The events that a run records.
 enum Subject {
     /// The client and the server of `probe roundtrip`.
     Pair(Cell),

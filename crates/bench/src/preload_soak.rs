@@ -95,7 +95,7 @@ const LEFT_BEHIND: Duration = Duration::from_secs(10);
 /// The file that `cargo build --release -p stopgap-preload` makes.
 const LIBRARY: &str = "libstopgap_preload.so";
 
-/// What is said of a program.
+/// The verdict on a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Word {
     /// The whole interval lies below 1.
@@ -168,7 +168,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         |program: &&Program| flags.only.is_empty() || flags.only.iter().any(|n| n == program.name);
     let chosen: Vec<&Program> = ALL.iter().filter(is_chosen).collect();
     print(&format!(
-        "{:<20} {:>5} {:>8} {:>8}  {:<24} what is said (with the library over without, 95 %)",
+        "{:<20} {:>5} {:>8} {:>8}  {:<24} verdict (with the library over without, 95 %)",
         "program", "pairs", "s", "faults", "user + system time"
     ))?;
     let mut said = Vec::new();
@@ -348,7 +348,7 @@ fn pairs(
     }
 }
 
-/// Returns what is said of a program, and its line.
+/// Returns the verdict on a program, and its line.
 fn line(
     program: &Program,
     outcome: &Result<Passes, Fault>,
@@ -403,7 +403,7 @@ fn line(
     (word, text)
 }
 
-/// Returns the names of the programs of which one of these words is said.
+/// Returns the names of the programs that have one of these words as verdict.
 fn names(said: &[(&'static str, Word)], words: &[Word]) -> Vec<&'static str> {
     let said = said.iter().filter(|(_, word)| words.contains(word));
     said.map(|(name, _)| *name).collect()

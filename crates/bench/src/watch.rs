@@ -357,7 +357,7 @@ fn cpu_time(pid: u32) -> Result<u64, Failure> {
     Ok(ticks.map_err(failed(path))? * 10_000_000)
 }
 
-// What watch said, held against what was injected and what else there was.
+// Compares what watch said with what was injected and what else happened.
 
 /// A stall that was made.
 #[derive(Debug, Clone, Copy)]

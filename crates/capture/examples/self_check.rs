@@ -90,7 +90,7 @@ fn check() -> Result<String, Box<dyn std::error::Error>> {
     if !lacks.iter().any(|lack| lack.starts_with("file-locks")) {
         names_holder(&records, locked)?;
     }
-    // Asking and answering each sleep once a round at least, in whatever call.
+    // Both the asking and the answering thread sleep at least once a round, in any call.
     let counted: u64 = counted.iter().map(|histogram| histogram.waits).sum();
     if counted < 2 * ROUNDS as u64 - EDGES {
         return Err(format!("{counted} waits in histograms, of {ROUNDS} round trips").into());
@@ -184,7 +184,7 @@ fn map_and_unmap(
                 let Some(enter) = last.filter(|enter| leave.call == Some(enter.call)) else {
                     continue;
                 };
-                // An address of a mapping comes back from no other call; one goes into munmap alone.
+                // Only mmap returns the address of a mapping; only munmap takes one.
                 let (length, result) = (enter.arguments[1], leave.result as u64);
                 let whole = (BYTES as u64..BYTES as u64 + 65536).contains(&length);
                 if whole && result == 0 && mapped.contains(&enter.arguments[0]) {

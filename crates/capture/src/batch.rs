@@ -87,7 +87,7 @@ impl Taken {
 mod tests {
     use super::*;
 
-    /// A batch whose waits are told apart by their first byte.
+    /// A batch whose waits differ in their first byte.
     fn batch(number: u64, waits: &[u8]) -> Vec<u8> {
         let mut bytes = vec![KIND, 0, 3, 0, 0, 0, 0, 0];
         let count = u64::try_from(waits.len()).unwrap();

@@ -17,7 +17,7 @@ use crate::{Error, batch, btf};
 /// Built from `bpf/waits.bpf.c` by `bpf/build`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/waits.bpf.o");
 
-/// What the iterator over threads is asked for, as in `bpf/waits.bpf.c`.
+/// A request to the iterator over threads, as in `bpf/waits.bpf.c`.
 const NOTHING: u32 = 0;
 const FOLLOW: u32 = 1;
 const FLUSH: u32 = 2;
@@ -522,7 +522,7 @@ impl Capture {
     }
 }
 
-/// What the kernel refuses, with what would help.
+/// Something that the kernel refuses, with what would help.
 pub(crate) fn unsupported(what: &str, error: &dyn std::error::Error) -> Error {
     refused(what, &innermost(error))
 }

@@ -378,7 +378,7 @@ pub struct FileLock {
     pub end: u64,
     /// Whether it wants the lock for writing; else to read beside others.
     pub is_for_writing: bool,
-    /// What the lock belongs to.
+    /// The object that the lock belongs to.
     pub owner: LockOwner,
     /// Whether the thread sleeps now until the lock is free; else the call failed with EAGAIN.
     pub blocks: bool,
@@ -388,7 +388,7 @@ pub struct FileLock {
     pub holder_process: Option<u32>,
 }
 
-/// What a lock of a file belongs to.
+/// The kind of a file's lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockOwner {
     /// A process: fcntl's.
@@ -728,7 +728,7 @@ impl Record {
 /// Where in a user stack the length of its bytes stands.
 const USER: usize = 56 + 8 * FRAMES;
 
-/// Its length is known, so that no field is looked for in vain.
+/// Its length is known, so every field lies within it.
 #[inline]
 fn wait(bytes: &[u8; WAIT]) -> Wait {
     let all = Bytes(bytes);

@@ -69,7 +69,7 @@ pub(crate) enum Command {
     /// The flight recorder: keeps the last seconds, writes them out when a stall comes, names its
     /// cause (root).
     Watch(Watch),
-    /// What if: a workload or a recorded trace through every policy.
+    /// Replays a workload or a recorded trace through every policy.
     Replay(Replay),
     /// Which policy to use for a device, and why.
     Advise(Advise),

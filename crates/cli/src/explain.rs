@@ -89,7 +89,7 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
     let frames = explain.findings.switches.frames.as_ref();
     if let Some(frames) = frames.filter(|frames| frames.count == 0) {
         tell(&format!(
-            "--frame-marker {}: it did not come twice, so nothing is said of frames",
+            "--frame-marker {}: it did not come twice, so there is no frame to explain",
             frames.marker
         ));
     }

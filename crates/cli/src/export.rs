@@ -59,7 +59,7 @@ impl Form {
     }
 }
 
-/// What an anonymous export has and has not.
+/// Says what an anonymous export has and what it lacks.
 const LEFT: &str = "anonymous: left are numbers, times, addresses, system calls, words and functions of the kernel, its version, \
                     CPU model and memory; hashed is every other word. The salt stays in the state directory of this user";
 

@@ -72,7 +72,7 @@ const ASKED: Nanos = Nanos::secs(3);
 const MAX_MAP_COUNT: &str = "/proc/sys/vm/max_map_count";
 /// Longest time that triggers may follow one another in one stall: what never ends has a page, too.
 const LONGEST: Nanos = Nanos::secs(15);
-/// Of a longer stall the trace has the end.
+/// A trace of a longer stall has its end only.
 const LONGEST_TRACE: Nanos = Nanos::secs(60);
 /// A second of a quiet machine.
 const LEAST_BUFFER: Bytes = Bytes::mib(1);
@@ -364,7 +364,7 @@ fn began(trigger: &Trigger) -> Nanos {
     )
 }
 
-/// What is paced: stalls of one kind of one program.
+/// Stalls of one kind of one program, which are paced together.
 fn paced(trigger: &Trigger) -> (TriggerKind, String) {
     let of = [&trigger.call, &trigger.task].map(|text| text.as_deref().unwrap_or_default());
     (trigger.kind, of.join(" of "))
@@ -387,7 +387,7 @@ fn severity(trigger: &Trigger) -> f64 {
 /// A window that is to become a page.
 struct Waiting {
     spool: PathBuf,
-    /// What it takes on the disk; 0 of one that an earlier watch left.
+    /// Bytes that it takes on the disk; 0 where an earlier watch left it.
     bytes: u64,
 }
 
@@ -410,7 +410,7 @@ struct Watch<'a> {
     pending: Vec<Pending>,
     /// Whether it goes before ordinary threads.
     hurries: bool,
-    /// What fired while a window was taken.
+    /// Triggers that fired while a window was taken.
     fired_aside: Vec<Trigger>,
     /// The window that is written to the disk.
     taking: Aside<Result<Waiting, String>>,
@@ -564,7 +564,7 @@ impl Watch<'_> {
         }
     }
 
-    /// What fires because mappings grow, of a look at all threads.
+    /// Triggers of growing mappings, found in a look at all threads.
     fn grown(&mut self, now: Nanos, look: &[Vec<u8>]) -> Vec<Trigger> {
         let Some(growth) = self.growth.as_mut().filter(|growth| growth.is_due(now)) else {
             return Vec::new();

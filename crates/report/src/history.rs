@@ -42,7 +42,7 @@ pub fn screen(history: &History, clock: &dyn Fn(u64) -> String, style: Style) ->
 
 /// Adds a line of bars for each cause: how much of it in which part of the time. All lines have one scale.
 fn picture(history: &History, screen: &mut Screen, clock: &dyn Fn(u64) -> String) {
-    // What was lost for each second that somebody watched.
+    // Time that was lost for each second of watching.
     let rate = |bin: &Bin, cause: &str| {
         let lost = bin.lost_ns.get(cause).copied().unwrap_or(0);
         lost as f64 / bin.watched_ns.max(1) as f64

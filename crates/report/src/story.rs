@@ -1,4 +1,4 @@
-//! Why threads waited, in plain words: who lost how much, and the chain of who or what was behind it.
+//! Says in plain words why threads waited: who lost how much, and the chain of threads and devices behind it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -9,7 +9,7 @@ use stopgap_stats::explain::{Findings, Idleness, Link, Waiting};
 use crate::table::{Screen, join};
 use crate::text::thousands;
 
-/// Threads' names that are told.
+/// Most names of threads on the screen.
 const TASKS: usize = 4;
 /// Causes of one name.
 const CAUSES: usize = 4;
@@ -18,9 +18,9 @@ const LINKS: usize = 4;
 const DEPTH: usize = 6;
 /// Less than this share of what a thread lost is not told.
 const SMALL: f64 = 0.05;
-/// So many names that differ in their last number only are told together.
+/// So many names that differ in their last number only share a line.
 const LIKE_NAMES: usize = 3;
-/// From this share of what a name lost, what its chains end with is told, unless one chain has that share of it.
+/// From this share of what a name lost, the end of its chains has a line, unless one chain has that share of it.
 const IN_THE_END: f64 = 0.3;
 const MOST_OF_IT: f64 = 0.8;
 /// Less than this in all, or in its longest wait, is no loss that anybody notices.
@@ -105,7 +105,7 @@ pub(crate) fn say(findings: &Findings, screen: &mut Screen) {
     }
 }
 
-/// Returns the waits, those of names together that differ in their last number only: a pool of 32 workers is told once.
+/// Returns the waits, those of names together that differ in their last number only: a pool of 32 workers has one line.
 fn of_like_names(stalled: &[&Waiting]) -> Vec<Waiting> {
     let mut names: HashMap<&str, BTreeSet<&str>> = HashMap::new();
     for waiting in stalled {
@@ -193,7 +193,7 @@ fn add_ends(links: &[Link], above: Option<&Link>, ends: &mut Vec<(String, u64, u
         if link.cause == "other" {
             continue;
         }
-        // "on purpose", "the network": of whom stands before it.
+        // "on purpose", "the network": the line before names the thread.
         let text = match above {
             Some(above) if link.task.is_none() => format!("{}, {}", above.text, link.text),
             _ => link.text.clone(),
@@ -233,7 +233,7 @@ fn links(behind: &[Link], above: &str, whole: f64, depth: usize, screen: &mut Sc
     for link in behind.iter().take(LINKS) {
         // Shares of a link are of its own wait.
         let share = link.share * whole;
-        // What stands behind nothing else is its own end.
+        // A link with nothing behind it is its own end.
         if share >= SMALL && link.text != above {
             line(
                 share,

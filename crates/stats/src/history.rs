@@ -16,7 +16,7 @@ pub const IDLE: &str = "idle";
 
 /// Kinds that a document has; the waits of the others are in its causes.
 const MOST_KINDS: usize = 2_000;
-/// Kinds that are told apart while rows are added up.
+/// Kinds that are kept apart while rows are added up.
 const MOST_KNOWN: usize = 100_000;
 /// Periods of the picture.
 const BINS: u64 = 48;
@@ -108,10 +108,10 @@ pub struct Document {
     pub history: History,
 }
 
-/// What happened.
+/// The kind of event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct History {
-    /// What was asked for begins then, in seconds since 1970.
+    /// The begin of what was asked for, in seconds since 1970.
     pub asked_from_unix_s: u64,
     /// The first row begins then; the same as `to_unix_s` where there is none.
     pub from_unix_s: u64,

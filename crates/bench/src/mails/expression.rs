@@ -106,7 +106,7 @@ impl<'a> Parser<'a> {
         while let Some((_, apply)) = operators.iter().find(|(sign, _)| self.take(sign)) {
             let right = self.level(level + 1)?;
             value = apply(left, right);
-            // Of a chain of comparisons each must hold: `1 <= x <= 2`.
+            // Each comparison of a chain must hold: `1 <= x <= 2`.
             holds = holds.min(value);
             left = if level == COMPARED { right } else { value };
             value = if level == COMPARED { holds } else { value };

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 pub(super) struct Program {
     /// The name for `--only`.
     pub(super) name: &'static str,
-    /// What its steps do, in shell.
+    /// Its steps, in shell.
     script: &'static str,
     /// Debian packages that have what it needs.
     pub(super) packages: &'static str,
@@ -123,7 +123,7 @@ pub(super) const ALL: [Program; 16] = [
     },
 ];
 
-/// What the scripts compile and read: `$SOURCES`.
+/// Files that the scripts compile and read: `$SOURCES`.
 const SOURCES: [(&str, &str); 6] = [
     ("Churn.java", include_str!("sources/Churn.java")),
     ("buffers.rs", include_str!("sources/buffers.rs.txt")),

@@ -1,4 +1,4 @@
-//! Who holds the lock of a file that another wants.
+//! The holder of a file's lock that another thread wants.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};

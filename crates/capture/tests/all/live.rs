@@ -362,7 +362,7 @@ fn a_wait_comes_at_the_next_reading_and_once() {
     }
 }
 
-/// Waits that end while the open ones are written down are told once, by their ends.
+/// A wait that ends while the open ones are written down has one record, that of its end.
 #[test]
 fn a_wait_that_ends_with_the_capture_comes_once() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -133,7 +133,7 @@ fn a_stop_says_how_long_and_a_signal_by_whom() {
         let senders = [
             kill("-STOP"),
             {
-                // On a busy machine it stops later than it is told to.
+                // On a busy machine it stops later than asked.
                 let stat = format!("/proc/{}/stat", target.id());
                 let stopped = || std::fs::read_to_string(&stat).unwrap().contains(") T ");
                 while !stopped() {
@@ -204,7 +204,7 @@ fn a_refusal_is_one_line_that_says_what_helps() {
             .map(|(_, line)| line.to_owned());
         from.unwrap_or_else(|| panic!("{script}: {output:?}"))
     };
-    // `setpriv` keeps the user: the test's program may lie in a folder of root alone.
+    // `setpriv` keeps the user: the test's program may lie in a folder that only root may read.
     let by_rights = refused(
         "exec setpriv --bounding-set -all --inh-caps -all --securebits +noroot,+noroot_locked \"$0\" \"$@\"",
     );

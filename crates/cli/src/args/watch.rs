@@ -137,7 +137,7 @@ pub(crate) struct Limit {
     pub(crate) time: Nanos,
 }
 
-/// What a thread loses time in.
+/// The kinds of waiting in which a thread loses time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum What {
     /// A system call, by its name, or a page fault.
@@ -353,10 +353,10 @@ impl Watch {
         all
     }
 
-    /// What a thread may lose before it fires.
+    /// The time that a thread may lose before it fires.
     pub(crate) fn limits(&self) -> Vec<Limit> {
         if self.slow.is_empty() {
-            // A quarter of a second is felt by whoever waits; a CPU that does not come for six frames, too.
+            // A user feels a quarter of a second, and a CPU that does not come for six frames.
             let limit = |(what, ms)| Limit {
                 what,
                 time: Nanos::millis(ms),

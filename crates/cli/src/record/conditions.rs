@@ -1,4 +1,4 @@
-//! What the machine did besides, while it was recorded.
+//! Other work of the machine during a recording.
 
 use stopgap_events::machine::Pressure;
 use stopgap_events::units::Nanos;

@@ -28,7 +28,7 @@ use crate::failure::{DONE, Failure};
 /// Says that the files are complete.
 const COMPLETE: u64 = u64::MAX;
 
-/// What was written.
+/// Counts of what was written.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Written {
     pub(super) metadata: Metadata,

@@ -25,14 +25,14 @@ pub(super) use beats::{Place as SleepPlace, Sleep as Slept};
 
 /// Sleeps and marks that one reading keeps; a thread that has more draws no frames.
 const MOST_HELD: usize = 1 << 16;
-/// Threads whose frames are told of after their end.
+/// Threads whose frames are reported after they ended.
 const MOST_ENDED: usize = 100;
 /// Lines about rhythms that were learned.
 const MOST_SAID: usize = 20;
 /// A longer frame of which more than half are waits for work is none: the thread has left its loop for another.
 const LEFT: u64 = 1_000_000_000;
 
-/// What a thread did.
+/// Something that a thread did.
 #[derive(Debug)]
 enum Did {
     /// It slept where it may wait for its next beat.
@@ -174,7 +174,7 @@ impl Frames {
     }
 
     /// Threads that are not among those `alive` at `now` have ended. A full ring may have lost that, or what they did last is
-    /// [held](Frames::until): their frames are told of when it is known.
+    /// [held](Frames::until): their frames are reported when it is known.
     pub(super) fn retain(&mut self, alive: &HashSet<u32>, now: u64) {
         let ended = |tid: u32, held: &[(u64, u32, Did)]| {
             (held.iter()).any(|(_, of, did)| *of == tid && matches!(did, Did::Ended))

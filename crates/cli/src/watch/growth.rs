@@ -18,7 +18,7 @@ const PARTS: u64 = 4;
 /// From one part in so many of the limit on: few mappings are no leak yet, and most programs grow at their start.
 const LEAST_PART: u64 = 16;
 
-/// What fires: the process, how its mappings grow, and the time to the limit.
+/// A trigger: the process, how its mappings grow, and the time to the limit.
 pub(super) type Fired = (u32, Growth, Nanos);
 
 /// The mappings of one process.

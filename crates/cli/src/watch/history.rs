@@ -124,7 +124,7 @@ fn read(
 /// Opens the folder of a history that must be there.
 fn open(path: &Path) -> Result<Folder, Failure> {
     let shown = path.parent().map_or_else(PathBuf::new, Path::to_owned);
-    // A folder can be opened by who may not list it.
+    // A user who may not list a folder can still open it.
     let opened = std::fs::read_dir(path).and_then(|_| Folder::open(path));
     opened.map_err(|error| {
         let advice = match error.kind() {

@@ -5,7 +5,7 @@ use stopgap_events::units::Nanos;
 /// From one line to the next, at least.
 const APART: Nanos = Nanos::secs(60);
 
-/// What was lost so far.
+/// Records lost so far.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     all: u64,

@@ -89,11 +89,7 @@ mod tests {
         assert!(pace.allows(at(40), 1.0));
         assert_eq!(pace.written(at(40), 1.0), 1, "long ago: another stall");
         assert!(!pace.allows(at(54), 1.0) && pace.allows(at(55), 1.0));
-        assert_eq!(
-            pace.written(at(55), 1.0),
-            1,
-            "the same goes on: 30 s from now on"
-        );
+        assert_eq!(pace.written(at(55), 1.0), 1, "the same goes on: every 30 s");
         assert!(!pace.allows(at(84), 1.0) && pace.allows(at(85), 1.0));
         let mut now = 85;
         for _ in 0..9 {

@@ -287,7 +287,7 @@ fn text(
     for (word, row) in rows {
         text.push_str(&row_of(word, &row, style.width));
     }
-    // Of waits alone the findings have nothing: the cause above is what is known.
+    // The findings have nothing where there are waits only: the cause above is all that is known.
     if findings.verdict.word != Word::Unsupported {
         text.push('\n');
         text.push_str(&screen(findings, style, Show::All));

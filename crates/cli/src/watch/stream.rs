@@ -100,12 +100,12 @@ fn is_loss(asks: &mut Asks, calls: &[Option<Call>], call: &Call, wait: &Wait) ->
     })
 }
 
-/// What fires for whom.
+/// Which threads each trigger watches.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Whose {
     /// These processes and what they start.
     pub(super) pids: Vec<u32>,
-    /// And those that [`Stream::follows`] is told of, as they are found.
+    /// And those that [`Stream::follows`] adds as they are found.
     pub(super) found: bool,
     /// Threads and processes of these names.
     pub(super) comms: Vec<String>,
@@ -127,7 +127,7 @@ struct Thread {
     fired: u64,
     loss: Loss,
     quota: Quota,
-    /// Of the first thread of a process.
+    /// Counted for the first thread of a process.
     stop: Stop,
     /// Whether its frames are asked for; `None`: its name has not been looked at.
     draws: Option<bool>,
@@ -178,7 +178,7 @@ struct Quota {
 pub(super) struct Stream {
     /// By number.
     calls: Vec<Option<Call>>,
-    /// Of page faults.
+    /// Counted for page faults.
     fault: Option<u64>,
     any: Option<u64>,
     run_queue: Option<u64>,
@@ -925,7 +925,7 @@ mod tests {
         let mut followed: Vec<u32> = stream.followed.iter().copied().collect();
         followed.sort_unstable();
         assert_eq!(followed, [5, 9]);
-        // What is asked for stays, though it has ended.
+        // A process that was named stays, though it has ended.
         stream.look(&[seen(9, 9, "new")], Nanos(2));
         assert!(stream.followed.contains(&5));
     }

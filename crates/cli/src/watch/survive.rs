@@ -24,11 +24,11 @@ use crate::whole_file::{folder_of, random};
 /// The names of the files.
 const PREFIX: &str = ".last-seconds.";
 const SUFFIX: &str = ".box";
-/// What may wait for the other process; more is not kept.
+/// Most bytes that may wait for the other process; more is not kept.
 const MOST_WAITING: usize = 32 << 20;
 /// Memory for what waits that is kept.
 const MUCH: usize = 1 << 20;
-/// What is asked for of a stall of which nobody saw the end.
+/// The request for a stall whose end nobody saw.
 const LOOK_BACK: Nanos = Nanos::secs(10);
 /// Longest wait for the other process when a watch ends.
 const LAST: Nanos = Nanos::secs(5);
@@ -172,7 +172,7 @@ pub(super) fn recover(directory: &Path) -> Vec<PathBuf> {
             Ok(Some(window)) => windows.extend(window),
             Err(why) => tell(&format!("{}: {why}", directory.join(&name).display())),
         }
-        // What could not be read today cannot be read tomorrow.
+        // A file that could not be read today cannot be read tomorrow.
         if let Err(error) = opened.remove(&name) {
             tell(&format!("{}: {error}", directory.join(&name).display()));
         }

@@ -25,7 +25,7 @@ fn instances(pid: u32) -> usize {
     names.iter().filter(|name| **name == own).count()
 }
 
-/// Sources that record here what is forked and executed, each with flags by which it records the command alone.
+/// Sources that record here what is forked and executed, each with flags that record only the command.
 fn sources() -> Vec<&'static str> {
     common::sources("--source bpf --only", &["--source tracefs"])
 }
@@ -485,7 +485,7 @@ fn replayed_from_its_layout(source: &str, pid: u32) {
     let output = folder.record(&all);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let (_, events) = read(&folder.file());
-    // What others do may come before.
+    // Rows of other programs may come before.
     let layout = events.iter().filter(|event| event.kind.word() == "map");
     assert!(layout.clone().count() > 10, "{:?}", events.first());
     assert!(layout.clone().all(|event| event.pid == Some(pid)));

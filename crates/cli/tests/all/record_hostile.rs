@@ -14,7 +14,7 @@ use crate::common::{self, Run, has, text, words};
 /// of a stack, no UTF-8.
 const NAME: &[u8] = b"a\n\x1b[1m\"'{;}\xff\\";
 
-/// Sources that record here, each with flags by which it records the command alone.
+/// Sources that record here, each with flags that record only the command.
 fn sources() -> Vec<&'static str> {
     common::sources(
         "--source bpf --only",

@@ -1,4 +1,4 @@
-//! A kernel that refuses one program of BPF: the others record, and what is missing is said by name.
+//! A kernel that refuses one program of BPF: the others record, and the screen names what is missing.
 
 use std::process::Command;
 

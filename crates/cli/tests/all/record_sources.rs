@@ -108,7 +108,7 @@ fn nobody_with_two_capabilities_records_as_root() {
     assert!(others, "waits of other threads are kept");
 }
 
-/// What one capability lacks is said, and the next source is taken where none was chosen.
+/// The screen says what one capability lacks, and the next source is taken where none was chosen.
 /// A priority that changes in the midst of a thread's life: a wait has the one with which the thread left.
 #[test]
 fn a_wait_has_the_priority_of_its_time() {
@@ -182,7 +182,7 @@ fn nobody_is_told_what_is_missing() {
     }
 }
 
-/// What the line says of the best source where nobody may use it.
+/// The line about the best source where nobody may use it.
 const BEST: &[&str] = &["there is no bpf: ", "no tracefs: needs root"];
 
 /// Runs `record` as root under a seccomp filter that refuses bpf(2): what a thread starts has its filter.

@@ -654,7 +654,7 @@ fn a_history_adds_up_to_what_a_program_measured_itself() {
         html.contains("<svg") && html.contains("hist-waiter"),
         "{html}"
     );
-    // A file that is cut is said, and the others are read.
+    // The screen names a file that is cut, and the others are read.
     let place = Path::new(folder).join("history");
     let part = names(&place)
         .into_iter()

@@ -115,7 +115,12 @@ pub fn openmetrics(comparison: &Comparison) -> String {
             }
         }
     }
-    family("level_seconds", "seconds", "What each side takes.", seconds);
+    family(
+        "level_seconds",
+        "seconds",
+        "The time of each side.",
+        seconds,
+    );
     family("level", "", "The level of each side.", others);
     text.push_str("# EOF\n");
     text

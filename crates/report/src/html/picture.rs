@@ -24,7 +24,7 @@ const MOST_BARS: usize = 1_500;
 /// The least share of the width of a bar that has a text.
 const LEAST_TEXT: f64 = 0.04;
 
-/// What one actor does, for as long as it does not change.
+/// A stretch of time in which one actor does the same.
 struct Bar<'s> {
     row: usize,
     begin: u64,
@@ -46,7 +46,7 @@ pub(super) fn figure(title: &str, about: &str, steps: &[Step]) -> Option<String>
     let mut names: Vec<String> = Vec::new();
     let mut bars: Vec<Bar<'_>> = Vec::new();
     let mut arrows = Vec::new();
-    // What each place of the chain did in the step before.
+    // Doings of each place of the chain in the step before.
     let mut before: Vec<(usize, &Stop)> = Vec::new();
     for step in steps {
         let mut now: Vec<(usize, &Stop)> = Vec::new();

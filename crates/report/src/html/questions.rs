@@ -65,7 +65,7 @@ fn pictures(question: Question) -> &'static [Picture] {
             Dots(
                 "scanned per reclaimed",
                 "Pages scanned for a page reclaimed, by run",
-                "What reclaim looks at for each page that it gets; 1 is no waste.",
+                "Pages that reclaim looks at for each page that it gets; 1 is no waste.",
             ),
             Dots(
                 "memory stall per GiB read",
@@ -80,7 +80,7 @@ fn pictures(question: Question) -> &'static [Picture] {
             Dots(
                 "pass 2",
                 "A later pass of reclaim, by run",
-                "What each held page costs each time that reclaim comes by.",
+                "The cost of each held page each time that reclaim comes by.",
             ),
             Dots(
                 "release",

@@ -13,7 +13,7 @@ const LONGEST: u64 = 100_000_000;
 const PAUSE: u64 = 1_500_000_000;
 /// Places of a thread that are remembered; of more the one goes where it has not slept for longest.
 const MOST_PLACES: usize = 16;
-/// Of the time asleep at a place one part in so many is forgotten with each sleep.
+/// With each sleep, one part in so many of the time asleep at a place is forgotten.
 const FORGOTTEN: u64 = 16;
 
 /// A place in a program where a thread sleeps: call, next instruction, stack pointer.
@@ -92,7 +92,7 @@ impl Beats {
 struct Spot {
     place: Place,
     call: String,
-    /// Of timers and devices; of threads.
+    /// Ended by timers and devices; by threads.
     beats: [Beats; 2],
     /// Time asleep here lately.
     asleep: u64,

@@ -242,7 +242,7 @@ fn records_in_any_order_make_the_same_frames() {
     assert_eq!((told.period_ns, told.late), (16 * MS, 0));
 }
 
-/// The sleep of a beat is not there: the thread may have slept.
+/// The sleep of a beat is missing: the thread may have slept.
 #[test]
 fn lost_records_are_no_late_frames() {
     let mut frames = game();

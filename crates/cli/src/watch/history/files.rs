@@ -16,14 +16,14 @@ const HOUR: u64 = 3_600;
 const FINE_DAYS: u64 = 1;
 const MINUTE_DAYS: u64 = 7;
 const DAYS: u64 = 30;
-/// What a history takes at most; the oldest files go.
+/// Most bytes of a history; the oldest files go.
 pub(super) const MOST: Bytes = Bytes::mib(1024);
 /// The labels of a file's metadata with a number of its own, and with those of the files of which it was made.
 pub(super) const ID: &str = "id";
 pub(super) const MADE_OF: &str = "made-of";
 const END: &str = ".parquet";
 
-/// What a file has.
+/// Contents of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Level {
     /// Ten seconds.
@@ -101,7 +101,7 @@ impl Name {
             level,
             again,
         };
-        // What is no date comes back as another.
+        // A text that is no date comes back as another.
         let is_one =
             stamp.char_indices().all(digits) && Name::at(level, name.begin_s()).stamp == stamp;
         is_one.then_some(name)
@@ -193,7 +193,7 @@ pub(super) fn due(names: &[Name], now_s: u64) -> (Vec<Merge>, Vec<Name>) {
     let today = now_s / DAY;
     for name in names {
         let day = name.begin_s() / DAY;
-        // What lies in the future came with a clock that was wrong.
+        // A time in the future came with a clock that was wrong.
         let age = today.saturating_sub(day);
         let level = match () {
             () if age > DAYS => {

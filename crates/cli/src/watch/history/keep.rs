@@ -266,7 +266,7 @@ fn epoch(now: Nanos) -> u64 {
     (Linux.unix_seconds().saturating_mul(SECOND)).saturating_sub(now.0)
 }
 
-/// Opens the folder, or makes it; the lock of who keeps it, `None` where somebody else does.
+/// Opens the folder, or makes it; the lock of the process that keeps it, `None` where somebody else does.
 fn open(directory: &Path) -> io::Result<(Folder, Option<OwnedFd>)> {
     let beside = Folder::open(directory)?;
     let folder = match beside.make_own(FOLDER.as_ref()) {

@@ -54,7 +54,7 @@ pub(super) fn thin_at(folder: &Folder, now_s: u64, most: Bytes) -> bool {
         tell(&format!("history: {what}: {why}"));
         whole = false;
     };
-    // What a process left that was killed.
+    // Files of a process that was killed.
     for name in folder.names() {
         let shown = name.to_string_lossy();
         if shown.starts_with('.') && shown.ends_with(PARTIAL) && !shown.starts_with(".part-") {

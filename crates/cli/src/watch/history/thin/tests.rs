@@ -137,7 +137,7 @@ fn a_merge_that_was_killed_counts_nothing_twice() {
     );
 }
 
-/// Cut anywhere, a file is passed over, the others are merged, and it is said.
+/// A file that is cut anywhere is passed over and named, and the others are merged.
 #[test]
 fn a_cut_file_and_one_of_another_machine_stay_as_they_are() {
     let (place, folder) = folder();
