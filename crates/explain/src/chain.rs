@@ -802,6 +802,7 @@ impl Graph {
             asked,
             several,
             handles_signal: self.handles_signal(tid, wait, program.handles_signal, left),
+            lock_or_not: program.says == Some(user::Says::LockOrNot),
         };
         let idleness = looks.and_then(|looks| looks.idleness);
         let is_busy = || idle::is_busy(&behind.0, &self.paths);

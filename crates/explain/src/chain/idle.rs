@@ -24,6 +24,7 @@
 //!    It may be, too, where both wake each other, neither is idle in between, and the other was busy all the while: a first
 //!    question to a thread that does not sleep is not seen.
 //!    And where it waits for one descriptor, and the thread that ended it had been busy all the while.
+//!    And in a function that waits for a lock as well as for work: Python's lock, of which it makes condition variables.
 //! 7. All else may be idle.
 //!
 //! Which thread asks: where two wake each other, the one that is idle between being woken and waking the other, at least three times as
@@ -350,6 +351,8 @@ pub(super) struct Asleep<'a> {
     pub(super) several: bool,
     /// Whether it is in a signal's handler.
     pub(super) handles_signal: bool,
+    /// Whether its program waits in that place for a lock as well as for work.
+    pub(super) lock_or_not: bool,
 }
 
 /// Judges a sleep: one for all of it, or `None` where each part of it is judged by [`of_child`]. `is_busy`: whether who ended it worked
@@ -395,7 +398,7 @@ pub(super) fn judge(asleep: &Asleep<'_>, is_busy: impl Fn() -> bool) -> Option<I
         For::Events if !is_poll(asleep.call) => Idle,
         For::Events | For::Data | For::Word { .. } => match asleep.ended {
             Ended::By(_) => match asleep.what {
-                For::Word { .. } if is_busy() => MayBeIdle,
+                For::Word { .. } if asleep.lock_or_not || is_busy() => MayBeIdle,
                 _ => Idle,
             },
             Ended::Timer | Ended::Timeout | Ended::ProcessOver => Idle,

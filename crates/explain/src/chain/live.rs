@@ -178,6 +178,7 @@ impl Asks {
             asked,
             several,
             handles_signal: false,
+            lock_or_not: false,
         };
         // It has not waited for work since: it did something.
         let waker = slept.waker.and_then(|waker| self.threads.get(&waker));

@@ -292,7 +292,7 @@ type Told = (Option<Why>, Option<By>);
 pub(super) struct Program {
     /// Where in it the thread waits; 0 where no function has a name.
     pub(super) place: Name,
-    says: Option<Says>,
+    pub(super) says: Option<Says>,
     /// Whether it is in a signal's handler.
     pub(super) handles_signal: bool,
 }

@@ -999,6 +999,30 @@ fn each_rule_of_idleness_has_a_twin() {
             vec![(Stalled, 195)],
         ),
         (
+            "7 a lock of Python, or what it makes of one",
+            true,
+            vec![
+                sleeper(),
+                program(
+                    wait(("futex", WORD), long, 2),
+                    "lock_PyThread_acquire_lock;acquire_timed;PyThread_acquire_lock_timed",
+                ),
+            ],
+            vec![(MayBeIdle, 195)],
+        ),
+        (
+            "1 a lock of Python that is nothing else",
+            true,
+            vec![
+                sleeper(),
+                program(
+                    wait(("futex", WORD), long, 2),
+                    "rlock_acquire;acquire_timed;PyThread_acquire_lock_timed",
+                ),
+            ],
+            vec![(Stalled, 195)],
+        ),
+        (
             "3 in a signal's handler",
             true,
             vec![

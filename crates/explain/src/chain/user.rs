@@ -12,7 +12,7 @@ const AT_BARRIER: &str = "others at the barrier";
 
 /// Functions in which a thread does nothing but wait for a lock, or for the last one at a barrier, by the lock. A condition variable, an eventfd or `epoll_wait` below them
 /// looks like a wait for work.
-const LOCKS: [(&str, &str); 6] = [
+const LOCKS: [(&str, &str); 7] = [
     // glibc's nptl; libgomp/barrier.c and openmp/runtime/src/kmp_csupport.cpp, whose threads without work wait in other functions;
     // Rust's library/std/src/sync/barrier.rs.
     (
@@ -28,6 +28,8 @@ const LOCKS: [(&str, &str); 6] = [
     ),
     // Python/ceval_gil.c
     (INTERPRETER, "take_gil"),
+    // Modules/_threadmodule.c: RLock. Modules/_io/bufferedio.c: a file that another thread writes.
+    ("lock of Python", "rlock_acquire enter_buffered_busy"),
     // src/backend/storage/lmgr: proc.c, lwlock.c
     (
         "lock of PostgreSQL",
@@ -42,6 +44,13 @@ const LOCKS: [(&str, &str); 6] = [
          absl::Mutex::LockSlow",
     ),
 ];
+
+/// Functions that wait for a lock as well as for work: Python makes its condition variables, and so its queues, of plain locks. Python/thread_pthread.h,
+/// Python/lock.c.
+const LOCKS_OR_NOT: &str = "PyThread_acquire_lock_timed PyMutex_LockTimed";
+
+/// Functions above those in which it is work. Modules/_queuemodule.c
+const QUEUES: &str = "queue_SimpleQueue_get queue_SimpleQueue_get_impl";
 
 /// Functions in which a sleep on purpose is one between two looks whether a lock is free, by the lock.
 const LOOKED_AT: [(&str, &str); 1] = [
@@ -69,6 +78,8 @@ pub(super) enum Says {
     LooksAt(&'static str),
     /// It sleeps on purpose, where a timer ends that.
     Sleeps,
+    /// It waits for a lock, or for work.
+    LockOrNot,
 }
 
 /// Returns what the innermost function that tells says.
@@ -76,21 +87,23 @@ pub(super) fn says(stack: &str) -> Option<Says> {
     if waits_in_team(stack) {
         return Some(Says::Lock(AT_BARRIER));
     }
-    frames(stack).rev().filter_map(function).find_map(|name| {
+    let any = |name: &str, names: &str| names.split(' ').any(|one| is(name, one));
+    let functions = || frames(stack).rev().filter_map(function);
+    let tells = functions().find_map(|name| {
         let of = |table: &[(&'static str, &str)]| {
-            let row =
-                |(_, functions): &&(&str, &str)| functions.split(' ').any(|one| is(name, one));
-            table.iter().find(row).map(|(lock, _)| *lock)
+            let row = table.iter().find(|(_, functions)| any(name, functions));
+            row.map(|(lock, _)| *lock)
         };
         (of(&LOCKS).map(Says::Lock))
             .or_else(|| of(&LOOKED_AT).map(Says::LooksAt))
-            .or_else(|| {
-                SLEEPS
-                    .split(' ')
-                    .any(|one| is(name, one))
-                    .then_some(Says::Sleeps)
-            })
-    })
+            .or_else(|| any(name, SLEEPS).then_some(Says::Sleeps))
+    });
+    let or_not = || {
+        let mut functions = functions();
+        let at = functions.any(|name| any(name, LOCKS_OR_NOT));
+        (at && !functions.any(|name| any(name, QUEUES))).then_some(Says::LockOrNot)
+    };
+    tells.or_else(or_not)
 }
 
 /// Whether a thread is in the handler of a signal, so that what it did before goes on only after it.
@@ -248,6 +261,18 @@ mod tests {
                 Some(Says::Lock("lock")),
             ),
             ("my_pthread_mutex_lock_test;pthread_cond_wait", None),
+            (
+                "lock_PyThread_acquire_lock;acquire_timed;PyThread_acquire_lock_timed;libc.so.6+0x891f4",
+                Some(Says::LockOrNot),
+            ),
+            (
+                "rlock_acquire;acquire_timed;PyThread_acquire_lock_timed;libc.so.6+0x891f4",
+                Some(Says::Lock("lock of Python")),
+            ),
+            (
+                "_queue_SimpleQueue_get_impl;PyThread_acquire_lock_timed;libc.so.6+0x891f4",
+                None,
+            ),
             (
                 "pg_sleep;WaitLatch;WaitEventSetWait;epoll_wait",
                 Some(Says::Sleeps),
