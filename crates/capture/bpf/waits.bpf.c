@@ -59,6 +59,7 @@ struct mutex {
 } CORE;
 struct mm_struct {
 	int map_count;
+	unsigned long exec_vm;
 	struct rw_semaphore mmap_lock;
 } CORE;
 struct thread_info {
@@ -258,7 +259,7 @@ struct user {
 	u64 time, ip, sp, bp;
 	u64 link; // arm64: the return address of a function that has not saved it
 	u64 stack[FRAMES];
-	u32 bytes, pad2;
+	u32 bytes, code; // pages of the process that may be executed
 	u8 raw[RAW];
 };
 struct span {
@@ -618,7 +619,8 @@ INLINE bool put_user_stack(void *ctx, struct task_struct *task, struct place *at
 		if (!read_user(user->raw + first, PAGE, sp + first))
 			user->bytes = first + PAGE;
 	}
-	user->pad2 = 0;
+	struct mm_struct *memory = task->mm;
+	user->code = memory ? memory->exec_vm : 0;
 	ring_submit(user, NO_WAKEUP);
 	return 1;
 }

@@ -646,11 +646,12 @@ impl Record {
         })
     }
 
-    /// Returns the process and the instruction of a user stack without reading the rest of it; `None` of another record.
+    /// Returns the process of a user stack, its instruction, and how many pages of the process may be executed, without reading the rest
+    /// of it; `None` of another record.
     #[must_use]
-    pub fn place_of_stack(bytes: &[u8]) -> Option<(u32, u64)> {
+    pub fn place_of_stack(bytes: &[u8]) -> Option<(u32, u64, u32)> {
         let all = Bytes(bytes);
-        (bytes.first() == Some(&3)).then(|| (all.u32(8), all.u64(24)))
+        (bytes.first() == Some(&3)).then(|| (all.u32(8), all.u64(24), all.u32(USER + 4)))
     }
 
     /// Returns the process of a record of its first thread, and how many mappings it has; `None` of another record.

@@ -414,3 +414,53 @@ fn threads_of_a_process_and_of_all_below_it_are_recorded() {
         }
     }
 }
+
+/// Sleeps, so that its mappings are read, then loads a library, as desktops load drivers for a GPU, and waits in a function of it that is
+/// called again and again at the same depth.
+const LOADS: &str = r#"
+#include <dlfcn.h>
+#include <unistd.h>
+int main(void)
+{
+	void (*waits)(int);
+	usleep(200000);
+	void *library = dlopen("./plugin.so", RTLD_NOW);
+	if (!library || !(waits = (void (*)(int))dlsym(library, "waits_in_plugin")))
+		return 1;
+	for (int i = 0; i < 3; i++)
+		waits(100000);
+	return 0;
+}
+"#;
+
+#[test]
+fn a_library_that_is_loaded_later_has_its_functions_in_stacks() {
+    let run = Run::new();
+    if !sources(&run).contains(&"--source bpf --only") {
+        return;
+    }
+    let plugin =
+        "#include <unistd.h>\nvoid waits_in_plugin(int us) { usleep(us); __asm__(\"\"); }\n";
+    run.write("plugin.c", plugin);
+    let built = Command::new("cc")
+        .args(["-O1", "-shared", "-fPIC", "-o", "plugin.so", "plugin.c"])
+        .current_dir(run.directory.path())
+        .status();
+    if !built.is_ok_and(|status| status.success()) {
+        return skip(&Skip::program("cc -shared"));
+    }
+    if compiled(&run, "loads", LOADS).is_none() {
+        return;
+    }
+    let done = run.stopgap("record --source bpf --only -o t.parquet -- ./loads");
+    assert_eq!(done.status, Some(0), "{done:#?}");
+    let stacks: Vec<String> = events(&run.path("t.parquet"))
+        .into_iter()
+        .filter_map(|event| match event.kind {
+            Kind::Wait(wait) => Some(wait.user_stack?.frames.to_string()),
+            _ => None,
+        })
+        .collect();
+    let within = |stack: &&String| stack.contains("waits_in_plugin");
+    assert!(stacks.iter().filter(within).count() >= 3, "{stacks:#?}");
+}

@@ -60,7 +60,7 @@ pub fn mappers(spool: &Spool, pid: u32, names: Box<dyn Names>) -> Result<Vec<Map
 }
 
 fn of_mapper(record: &[u8], pid: u32) -> Option<Box<UserStack>> {
-    Record::place_of_stack(record).filter(|&(process, _)| process == pid)?;
+    Record::place_of_stack(record).filter(|&(process, ..)| process == pid)?;
     match Record::parse(record) {
         Ok(Record::UserStack(stack)) if stack.maps => Some(stack),
         _ => None,

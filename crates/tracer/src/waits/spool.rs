@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use stopgap_capture::{Capture, Follow, Level, Part, Record};
 use stopgap_events::machine::Missing;
+use stopgap_events::units::Nanos;
 use stopgap_kernel::System;
 use stopgap_kernel::folder::Folder;
 use stopgap_trace::Loss;
@@ -37,11 +38,25 @@ struct Files {
     maps: Out,
     paths: Out,
     cgroups: Cgroups,
-    /// Executable addresses of the processes whose mappings were written down.
-    processes: HashMap<u32, Vec<Range<u64>>>,
-    /// Processes whose stacks came in this reading, at places that no known mapping covers.
-    seen: Vec<u32>,
+    /// The processes whose mappings were written down.
+    processes: HashMap<u32, Known>,
+    /// Processes whose mappings are to be read, and whether a stack came at a place that no known mapping covers.
+    wanted: HashMap<u32, bool>,
 }
+
+/// What is known of the mappings of a process.
+#[derive(Default)]
+struct Known {
+    /// Executable addresses.
+    ranges: Vec<Range<u64>>,
+    /// Pages that may be executed, by its last stack. It has loaded a library where they are more or fewer.
+    code: u32,
+    /// When they were read.
+    read: Nanos,
+}
+
+/// A process whose place is known has its mappings read again after this time at least: a compiler at run time gets pages all the time.
+const READ_AGAIN: Nanos = Nanos::millis(20);
 
 struct Out {
     file: File,
@@ -77,7 +92,7 @@ impl WaitSpool {
             paths: Out::create(folder, CGROUPS)?,
             cgroups: Cgroups::new(system),
             processes: HashMap::new(),
-            seen: Vec::new(),
+            wanted: HashMap::new(),
         };
         let found = out.cgroups.walk();
         out.paths.lines(found);
@@ -203,25 +218,33 @@ impl Files {
         out.buffer.extend_from_slice(&length.to_le_bytes());
         out.buffer.extend_from_slice(record);
         self.cgroups.see(record);
-        if let Some((pid, address)) = Record::place_of_stack(record) {
-            let known = self.processes.get(&pid);
-            let covered = known.is_some_and(|all| all.iter().any(|range| range.contains(&address)));
-            if !covered && !self.seen.contains(&pid) {
-                self.seen.push(pid);
+        if let Some((pid, address, code)) = Record::place_of_stack(record) {
+            if self.processes.len() >= MOST_PROCESSES && !self.processes.contains_key(&pid) {
+                return;
+            }
+            let known = self.processes.entry(pid).or_default();
+            let uncovered = !known.ranges.iter().any(|range| range.contains(&address));
+            let changed = std::mem::replace(&mut known.code, code) != code;
+            if uncovered || changed {
+                *self.wanted.entry(pid).or_default() |= uncovered;
             }
         }
     }
 
     fn flush(&mut self, system: &dyn System) -> Result<()> {
-        for pid in std::mem::take(&mut self.seen) {
-            if self.processes.len() >= MOST_PROCESSES {
-                break;
+        let now = system.now();
+        for (pid, uncovered) in std::mem::take(&mut self.wanted) {
+            let known = self.processes.entry(pid).or_default();
+            if !uncovered && now < known.read + READ_AGAIN {
+                self.wanted.insert(pid, uncovered);
+                continue;
             }
             // A process that is gone has no mappings: its frames stay addresses.
             let mappings = maps::executable(system, pid).unwrap_or_default();
             let ranges = mappings.iter().map(|mapping| mapping.start..mapping.end);
-            self.processes.insert(pid, ranges.collect());
-            let time_ns = system.now().0;
+            known.ranges = ranges.collect();
+            known.read = system.now();
+            let time_ns = known.read.0;
             let mappings = mappings.into_iter();
             self.maps
                 .lines(mappings.map(|mapping| Mapped { time_ns, mapping }));
