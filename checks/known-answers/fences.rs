@@ -124,7 +124,7 @@ fn record(package: &Path) -> Transcript {
         let command = format!("{STOPGAP} record{flags} -o {trace} -- {KNOWN} fence {who}");
         cell(name, &command, &[&trace])
     }));
-    let said = boot_package(package, &["vgem"], &[], cells);
+    let said = boot_package(package, &["vgem"], &[], cells, false);
     assert!(said.missing.is_empty(), "{:?}", said.missing);
     for (name, ..) in variants {
         assert_eq!(status(&said, name), Some(0), "{name}");

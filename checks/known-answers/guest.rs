@@ -52,9 +52,10 @@ fn main() {
         "watch" => lives::watch(),
         "naps" => lives::naps(),
         "beside" => lives::beside(),
+        "suspend" => lives::suspend(),
         "fence" => late_fence::fence(),
         _ => Err(
-            "known mounts | prepare | pressure | lockdown | watch | naps | beside | fence".into(),
+            "known mounts | prepare | pressure | lockdown | watch | naps | beside | suspend | fence".into(),
         ),
     };
     if let Err(error) = outcome {

@@ -173,6 +173,70 @@ pub(crate) fn beside() -> Outcome {
     }
 }
 
+/// Sleeps 300 ms four times, and in the midst of the third the machine is suspended for seconds. With a command, a watch, that runs beside,
+/// and a thread waits for a lock for 700 ms afterwards. Prints how long the machine was suspended.
+pub(crate) fn suspend() -> Outcome {
+    const NAP: Duration = Duration::from_millis(300);
+    let watch = commands().into_iter().next();
+    let child = match &watch {
+        Some(watch) => {
+            let mut child = start(watch)?;
+            until_it_watches(&mut child, io::stderr())?;
+            Some(child)
+        }
+        None => None,
+    };
+    let before = suspended();
+    for nap in 0..4 {
+        let suspender = (nap == 2).then(|| {
+            thread::spawn(|| {
+                thread::sleep(NAP / 3);
+                suspend_for(3).map_err(|error| error.to_string())
+            })
+        });
+        thread::sleep(NAP);
+        suspender
+            .map_or(Ok(Ok(())), thread::JoinHandle::join)
+            .map_err(|_| "the suspender")??;
+    }
+    println!(
+        "suspended {} ms",
+        suspended().saturating_sub(before).as_millis()
+    );
+    let Some(child) = child else { return Ok(()) };
+    let file = std::env::temp_dir().join("lock");
+    let held = File::create(&file)?;
+    held.lock()?;
+    let victim = thread::spawn(move || File::open(file)?.lock());
+    thread::sleep(Duration::from_millis(700));
+    held.unlock()?;
+    victim.join().map_err(|_| "the victim")??;
+    let output = child.wait_with_output()?;
+    io::stdout().write_all(&output.stdout)?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(output.status.to_string().into()),
+    }
+}
+
+/// Suspends the machine, without help of its firmware, until its clock rings.
+fn suspend_for(seconds: u32) -> Outcome {
+    const ALARM: &str = "/sys/class/rtc/rtc0/wakealarm";
+    let write = |file: &str, text: &str| {
+        fs::write(file, text).map_err(|error| format!("{text} to {file}: {error}"))
+    };
+    write(ALARM, "0")?;
+    write(ALARM, &format!("+{seconds}"))?;
+    Ok(write("/sys/power/state", "mem")?)
+}
+
+/// How long the machine has been suspended since it started.
+fn suspended() -> Duration {
+    let all = clock_gettime(ClockId::Boottime);
+    let all = all.tv_sec.cast_unsigned() * 1_000_000_000 + all.tv_nsec.cast_unsigned();
+    Duration::from_nanos(all.saturating_sub(now()))
+}
+
 /// Mounts the folder in which everybody looks for it, and prints it.
 pub(crate) fn lockdown() -> Outcome {
     const FOLDER: &str = "/sys/kernel/security";

@@ -1,4 +1,4 @@
-//! Recording on a kernel that is locked down, and while somebody sets the clock.
+//! Recording on a kernel that is locked down, while somebody sets the clock, and while the machine is suspended.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -17,7 +17,7 @@ const NAP: u64 = 300_000_000;
 const LATE: u64 = 60_000_000;
 
 /// Boots with these words on the kernel's command line, and runs the commands one after the other; `None` where there is no kernel.
-fn boot(append: &[&str], commands: &[(&str, &str)]) -> Option<Transcript> {
+fn boot(append: &[&str], commands: &[(&str, &str)], real_time: bool) -> Option<Transcript> {
     let folder = std::env::var_os("STOPGAP_KERNELS").map(PathBuf::from);
     let Some(package) = folder.and_then(|folder| smallest(&folder)) else {
         skip(&Skip::image(
@@ -28,7 +28,8 @@ fn boot(append: &[&str], commands: &[(&str, &str)]) -> Option<Transcript> {
     let cells = commands
         .iter()
         .map(|(name, command)| cell(name, command, &[]));
-    Some(boot_package(&package, &[], append, cells.collect()))
+    let cells = cells.collect();
+    Some(boot_package(&package, &[], append, cells, real_time))
 }
 
 /// A command, and the files that it leaves for us.
@@ -49,6 +50,7 @@ pub(crate) fn boot_package(
     modules: &[&str],
     append: &[&str],
     cells: Vec<Cell>,
+    real_time: bool,
 ) -> Transcript {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
@@ -84,6 +86,7 @@ pub(crate) fn boot_package(
     let machine = Machine {
         limit: LIMIT,
         append: append.iter().map(|&word| word.to_owned()).collect(),
+        real_time,
         ..Machine::new(qemu, image, initramfs, 1)
     };
     let mut boots = run_all(&[machine], 1, &AtomicBool::new(false), &mut |_, _| {}).unwrap();
@@ -154,7 +157,7 @@ fn what_a_locked_down_kernel_refuses_is_said() {
         ("confidentiality", [0, 125, 0, 0, 3]),
     ] {
         println!("== {level}");
-        let Some(said) = boot(&[&format!("lockdown={level}")], &commands) else {
+        let Some(said) = boot(&[&format!("lockdown={level}")], &commands, false) else {
             return;
         };
         let ended = commands.map(|(name, _)| status(&said, name));
@@ -205,7 +208,7 @@ fn the_clock_may_be_set_meanwhile() {
         ("beside", &format!("{KNOWN} beside -- {watch}")),
         ("history", &*history),
     ];
-    let Some(said) = boot(&[], &commands) else {
+    let Some(said) = boot(&[], &commands, false) else {
         return;
     };
     for (name, _) in commands {
@@ -222,4 +225,49 @@ fn the_clock_may_be_set_meanwhile() {
         "{history}"
     );
     assert!(history.contains("15.0 s of watching"), "{history}");
+}
+
+/// No wait holds the time in which the machine was suspended; recording and watching go on after it.
+#[test]
+fn the_machine_may_be_suspended_meanwhile() {
+    let watch = format!("{STOPGAP} watch --psi off -d 12s -o /tmp/watch");
+    let record = format!("{STOPGAP} record -o /tmp/t.parquet -- {KNOWN} suspend");
+    let commands = [
+        ("record", &*record),
+        (
+            "jsonl",
+            &format!("{STOPGAP} export --to jsonl -o - /tmp/t.parquet"),
+        ),
+        ("explain", &format!("{STOPGAP} explain /tmp/t.parquet")),
+        ("beside", &format!("{KNOWN} suspend -- {watch}")),
+    ];
+    let Some(said) = boot(&[], &commands, true) else {
+        return;
+    };
+    for (name, _) in commands {
+        assert_eq!(status(&said, name), Some(0), "{name}");
+    }
+    let suspended = |text: &str| -> u64 {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("suspended "));
+        line.and_then(|line| line.strip_suffix(" ms")?.parse().ok())
+            .unwrap()
+    };
+    let recorded = text(&said, "record", "stdout");
+    assert!(suspended(&recorded) > 1500, "{recorded}");
+    assert!(recorded.contains("lost      none"), "{recorded}");
+    let missing = "missing   time in which the machine was suspended: ";
+    assert!(recorded.contains(missing), "{recorded}");
+    // Of the kernel's threads some sleep as long as the recording takes.
+    let longest = rows(&said, "jsonl")
+        .iter()
+        .filter(|row| row["kind"] == "wait" && row["comm"] == "known")
+        .filter_map(|row| Some(row["time_ns"].as_u64()? - row["left_ns"].as_u64()?))
+        .max();
+    println!("longest wait {longest:?}");
+    assert!(longest.is_some_and(|ns| ns < 1_400_000_000), "{longest:?}");
+    let pages = text(&said, "beside", "stdout");
+    assert!(suspended(&pages) > 1500, "{pages}");
+    assert!(pages.contains("lock, 100 % of 7"), "{pages}");
 }

@@ -75,6 +75,8 @@ pub struct Machine {
     pub limit: Duration,
     /// More words for the guest kernel's command line.
     pub append: Vec<String>,
+    /// The guest's clock is the host's: nothing can be counted, and a machine that is suspended wakes up.
+    pub real_time: bool,
 }
 
 impl Machine {
@@ -91,6 +93,7 @@ impl Machine {
             plugin: None,
             limit: LIMIT,
             append: Vec::new(),
+            real_time: false,
         }
     }
 
@@ -152,9 +155,13 @@ impl Machine {
             // GICv3 with its ITS: VFIO refuses a device whose interrupts are not translated (EPERM).
             (false, true) => "virt,iommu=smmuv3,gic-version=3",
         };
+        let clock = match self.real_time {
+            false => " -icount shift=0,sleep=off -rtc base=2020-01-01T00:00:00,clock=vm",
+            true => "",
+        };
         let text = format!(
             "-no-user-config -nodefaults -display none -no-reboot -machine {machine} -cpu {} -smp 1 \
-             -accel tcg,thread=single -icount shift=0,sleep=off -rtc base=2020-01-01T00:00:00,clock=vm -m {} -seed {seed} \
+             -accel tcg,thread=single{clock} -m {} -seed {seed} \
              -chardev stdio,id=console,signal=off -serial chardev:console{}{}",
             self.cpu(),
             self.memory_mib,

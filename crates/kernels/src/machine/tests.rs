@@ -30,6 +30,11 @@ fn every_flag_is_pinned() {
              -append console=ttyS0,115200 quiet panic=-1 nokaslr norandmaps nolapic_timer stopgap.seed=7"
         )
     );
+    let real_time = words(&Machine {
+        real_time: true,
+        ..machine.clone()
+    });
+    assert!(real_time.contains("thread=single -m"), "{real_time}");
     let pinned = machine.pinned_command_line().join(" ");
     assert!(pinned.contains("-m 1024 -seed SEED -chardev"), "{pinned}");
     let end = format!("-kernel {kernel} -initrd INITRAMFS -append console=ttyS0,115200 quiet");
