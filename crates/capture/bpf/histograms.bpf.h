@@ -18,6 +18,7 @@ enum how {
 	IN_SPAN,         // + span_kind: in the middle of it
 	HOWS = IN_SPAN + SPANS
 };
+enum { IO_URING_ENTER = 426 }; // on all machines
 enum { STATE_ASLEEP = 1, STATE_UNINTERRUPTIBLE = 2, STATE_STOPPED = 4 | 8, STATE_NO_LOAD = 0x400 };
 
 // Four buckets for each doubling, from 1.024 us to 2 minutes; the first has all that is shorter, the last all that is longer.
@@ -188,7 +189,8 @@ INLINE u32 how_it_slept(struct thread *thread)
 		return HALTED;
 	if (thread->open)
 		return innermost(thread);
-	if (thread->flags & IOWAIT)
+	// A wait for a ring counts as one for I/O, whatever the ring was asked for.
+	if (thread->flags & IOWAIT && thread->call != IO_URING_ENTER)
 		return FOR_IO;
 	if (is_futex_lock(thread))
 		return FUTEX_LOCK;

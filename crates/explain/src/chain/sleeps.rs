@@ -475,12 +475,13 @@ impl Sleeps {
         disk_done: impl Fn(bool) -> bool,
         is_kernel: impl Fn(u32) -> bool,
     ) -> Ended {
-        let Some(waker) = &wait.waker else {
-            return Ended::Nobody;
+        let Some(waker) = wait.waker.as_ref().filter(|_| wait.woken.is_some()) else {
+            // Some kernels hide wakings. A sleep for a time that is over had its time.
+            return match what {
+                For::Time if wait.ran.is_some() => Ended::Timer,
+                _ => Ended::Nobody,
+            };
         };
-        if wait.woken.is_none() {
-            return Ended::Nobody;
-        }
         self.softirqs |= waker.context == Some(Context::Softirq);
         let family = match what {
             For::Time => Family::Time,

@@ -960,6 +960,15 @@ fn each_rule_of_idleness_has_a_twin() {
             vec![(Stalled, 195)],
         ),
         (
+            "3 its twin, which sleeps on purpose, and whose waking was not seen",
+            true,
+            vec![
+                with(sleeper(), |wait| (wait.woken, wait.waker) = (None, None)),
+                wait(("wait4", NONE), long, 2),
+            ],
+            vec![(Stalled, 9), (Idle, 186)],
+        ),
+        (
             "3 a child whose end shows by a descriptor",
             true,
             vec![

@@ -144,7 +144,7 @@ impl Explainer {
             states: inferred,
             stack: stack.clone(),
             deep,
-            for_io: wait.for_io == Some(true),
+            for_io: wait.for_io == Some(true) && !waits_for_ring(wait),
             otherwise,
             throttled: wait.throttled == Some(true),
             waker: waker.cloned(),
@@ -453,4 +453,11 @@ fn is_in_a_call(wait: &Wait) -> bool {
         Some(stack) => stack::in_call(&stack.frames),
         None => wait.state == Some(wait::State::Sleeping),
     }
+}
+
+/// Whether a thread waits for its io_uring, which the kernel counts as a sleep for I/O whatever it was asked for (io_uring/io_uring.c,
+/// `io_cqring_schedule_timeout`).
+fn waits_for_ring(wait: &Wait) -> bool {
+    let name = wait.call.as_ref().and_then(|call| call.name.as_deref());
+    name == Some("io_uring_enter")
 }

@@ -1,7 +1,7 @@
 //! Slow operations, each nanosecond of them put down to one cause.
 
 use stopgap_events::units::Nanos;
-use stopgap_events::wait::{Call, State, Wait, Within};
+use stopgap_events::wait::{Call, Context, State, Task, Wait, Waker, Within};
 use stopgap_stats::explain::{Findings, Slow};
 use stopgap_trace::{Activity, Event, Kind, Reclaimer, Span, Stack};
 
@@ -523,4 +523,27 @@ fn what_was_before_the_trace_is_no_computing() {
     assert!(slow.length_ns <= 36 * MS, "{slow:?}");
     assert_eq!(slow.excess_ns / MS, 21);
     assert_eq!(findings.calls[0].stalls, 1, "{:?}", findings.calls);
+}
+
+/// The kernel counts each wait for a ring as one for I/O. It is as idle as the same wait in epoll_wait.
+#[test]
+fn a_wait_for_a_ring_is_no_io_by_the_kernels_count() {
+    for (call, slow) in [((426, "io_uring_enter", 5), 0), ((74, "fsync", 5), 1)] {
+        let (time, kind) = wait(MS, 81 * MS, 81 * MS, call, State::Sleeping);
+        let Kind::Wait(mut wait) = kind else {
+            unreachable!()
+        };
+        wait.for_io = Some(true);
+        wait.waker = Some(Waker {
+            task: Task {
+                tid: SERVER,
+                comm: None,
+            },
+            context: Some(Context::Task),
+            call: None,
+        });
+        let findings = explained([(time, Kind::Wait(wait))]);
+        let stalls: u64 = findings.calls.iter().map(|calls| calls.stalls).sum();
+        assert_eq!(stalls, slow, "{call:?}: {:?}", findings.slow);
+    }
 }
