@@ -132,6 +132,9 @@ struct Thread {
     several: bool,
     /// When its last wait ended that was not for an answer.
     idled: u64,
+    /// Whether it slept for a time that it had named; whether neither a thread nor packets ended it.
+    napped: bool,
+    by_itself: bool,
     /// Who ended the last such wait, where a thread did.
     idled_by: Option<u32>,
     /// When a loop of events waited for others' questions last.
@@ -582,10 +585,12 @@ impl Graph {
                     ended = Ended::ProcessOver;
                 }
                 (Some("exit"), For::Word { .. }) => what = For::Child,
-                // The end of its child shows by a pidfd, or by the end of what the child writes.
-                (Some("exit" | "exit_group"), For::Events | For::Data | For::Signal)
-                    if is_child && (!several || wait.call.as_ref().is_some_and(sleeps::of_two)) =>
-                {
+                // The end of its child shows by a pidfd, or by the end of what the child writes; that it runs another program, by the
+                // latter, too.
+                (
+                    Some("exit" | "exit_group" | "execve" | "execveat"),
+                    For::Events | For::Data | For::Signal,
+                ) if is_child && (!several || wait.call.as_ref().is_some_and(sleeps::of_two)) => {
                     what = For::Child;
                 }
                 _ => {}
@@ -742,6 +747,8 @@ impl Graph {
             && let Some(thread) = self.threads.get_mut(&tid)
         {
             thread.idled = woken;
+            thread.napped = what == For::Time;
+            thread.by_itself = !matches!(ended, Ended::By(_) | Ended::Network);
             thread.idled_by = match ended {
                 Ended::By(by) => Some(by),
                 _ => None,
@@ -946,6 +953,8 @@ impl Graph {
                 began: thread.map_or(0, |thread| thread.began),
                 several: thread.is_some_and(|thread| thread.several),
                 idled: thread.map_or(0, |thread| thread.idled),
+                napped: thread.is_some_and(|thread| thread.napped),
+                by_itself: thread.is_some_and(|thread| thread.by_itself),
                 connects: thread.map_or(0, |thread| thread.connects),
                 accepts: thread.is_some_and(|thread| thread.accepts),
                 connecting: connects && ended == Ended::By(tid),
@@ -1454,6 +1463,8 @@ impl Thread {
             began: begin,
             several: false,
             idled: 0,
+            napped: false,
+            by_itself: false,
             idled_by: None,
             idles: [(0, 0); MOST_IDLES],
             answer: None,

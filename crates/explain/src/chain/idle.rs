@@ -28,9 +28,9 @@
 //! 7. All else may be idle.
 //!
 //! Which thread asks: where two wake each other, the one that is idle between being woken and waking the other, at least three times as
-//! often as the other; but who connects to the other asks it. Where neither is, the one that made the other, or that woke who made it and waited meanwhile (a server's new process
+//! often as the other, a sleep for a time that it names not counted; but who connects to the other asks it. Where neither is, the one that made the other, or that woke who made it and waited meanwhile (a server's new process
 //! for a client); else the one that woke the other first. Where both existed before the recording that is not known; then a thread
-//! that waits for several descriptors is the server of one that does not.
+//! that waits for several descriptors is the server of one that does not; else the one that sleeps for a time in between.
 
 use std::collections::HashMap;
 
@@ -65,6 +65,8 @@ pub(super) enum Asked {
 struct Pair {
     /// The thread that asked first, as far as wake-ups show; `None` where that is not known.
     first: Option<u32>,
+    /// Whether that one made the other, or began by itself what it asked then.
+    sure: bool,
     /// The thread that connects to the other.
     client: Option<u32>,
     /// Whether one connects to answer the other.
@@ -73,6 +75,10 @@ struct Pair {
     made: bool,
     /// How often each was idle after the other had woken it and before it woke the other: so is who asks, not who answers.
     idle: [u32; 2],
+    /// The same, where it slept for a time that it had named: a client between two questions, or a server that takes its time.
+    naps: [u32; 2],
+    /// Whether each waits for several descriptors at once.
+    several: [bool; 2],
     /// When each was woken by the other last.
     woken: [u64; 2],
     /// When it asked for what it has not been told yet.
@@ -99,8 +105,11 @@ pub(super) struct One {
     pub(super) began: u64,
     /// Whether it waits for several descriptors.
     pub(super) several: bool,
-    /// When its last wait ended that was not for an answer.
+    /// When its last wait ended that was not for an answer, and whether it slept for a time that it had named.
     pub(super) idled: u64,
+    pub(super) napped: bool,
+    /// Whether neither a thread nor packets ended that wait: what it does since it began by itself.
+    pub(super) by_itself: bool,
     /// How often it opened a connection that another thread waited for, and whether it accepts some.
     pub(super) connects: u8,
     pub(super) accepts: bool,
@@ -130,19 +139,46 @@ pub(super) struct Met {
 impl Pair {
     /// Returns the thread that asks.
     fn asker(&self, key: (u32, u32)) -> Option<u32> {
-        self.client.or_else(|| self.idler(key)).or(self.first)
+        let known = self.client.or_else(|| self.idler(key));
+        known.or_else(|| match (self.first, self.napper(key)) {
+            // The first question may not have been seen: it found a busy thread.
+            (Some(first), Some(naps)) if first != naps => match self.several {
+                [false, true] => Some(key.0),
+                [true, false] => Some(key.1),
+                _ if self.sure => Some(first),
+                _ => Some(naps),
+            },
+            (first, naps) => first.or(naps),
+        })
     }
 
-    /// Returns the thread that is idle between what it is told and what it asks, where it is one of the two.
+    /// Returns the thread that is idle between what it is told and what it asks, where it is one of the two: three times as often as the
+    /// other, which may wait for questions of others, too. A nap speaks against the other only.
     fn idler(&self, (low, high): (u32, u32)) -> Option<u32> {
-        // A server may sleep on purpose before it answers, and its client waits for questions of others: as often.
-        let many = |one: u32, other: u32| one >= 2 + 3 * other.min(1 << 20);
+        let [by_low, by_high] = self.idle_or_napped();
         match self.idle {
-            [one, other] if many(one, other) => Some(low),
-            [other, one] if many(one, other) => Some(high),
+            [one, _] if is_many(one, by_high) => Some(low),
+            [_, other] if is_many(other, by_low) => Some(high),
             _ => None,
         }
     }
+
+    /// The same, where naps count as much.
+    fn napper(&self, (low, high): (u32, u32)) -> Option<u32> {
+        match self.idle_or_napped() {
+            [one, other] if is_many(one, other) => Some(low),
+            [one, other] if is_many(other, one) => Some(high),
+            _ => None,
+        }
+    }
+
+    fn idle_or_napped(&self) -> [u32; 2] {
+        [0, 1].map(|side| self.idle[side].saturating_add(self.naps[side]))
+    }
+}
+
+fn is_many(one: u32, other: u32) -> bool {
+    one >= 2 + 3 * other.min(1 << 20)
 }
 
 impl Pairs {
@@ -163,9 +199,12 @@ impl Pairs {
         });
         let pair = self.0.entry(key).or_insert_with(|| Pair {
             made,
+            sure: made || waker.by_itself,
             client: None,
             calls_back: false,
             idle: [0; 2],
+            naps: [0; 2],
+            several: [false; 2],
             woken: [0; 2],
             first: if made {
                 Some(sleeper.tid)
@@ -183,12 +222,17 @@ impl Pairs {
             answers: [0; 2],
         });
         let (by, of) = if waker.tid == key.0 { (0, 1) } else { (1, 0) };
+        (pair.several[by], pair.several[of]) = (waker.several, sleeper.several);
         // One wait for work counts once, and only after a question: one to a busy thread is not seen. And the other waited already: a server
         // that is idle until another asks takes the question of this one then, too. It may have waited again before the other got a CPU.
         let was_told = pair.woken[by] > 0 && pair.woken[by] >= pair.woken[of];
         let since = pair.woken[by].max(left);
         if was_told && (since + 1..=at).contains(&waker.idled) {
-            pair.idle[by] = pair.idle[by].saturating_add(1);
+            let count = match waker.napped {
+                false => &mut pair.idle[by],
+                true => &mut pair.naps[by],
+            };
+            *count = count.saturating_add(1);
         }
         // It was asked in another way and answers by connecting, without a wait for work in between.
         let asked = pair.open.is_some() && pair.first == Some(sleeper.tid);
@@ -204,7 +248,8 @@ impl Pairs {
             Some(asker) if asker == waker.tid => {
                 pair.open = Some(at);
                 pair.greets = waker.connecting;
-                let mutual = pair.woken[0] > 0 && pair.woken[1] > 0 && pair.idle == [0; 2];
+                let neither = pair.idle == [0; 2] && pair.naps == [0; 2];
+                let mutual = pair.woken[0] > 0 && pair.woken[1] > 0 && neither;
                 if mutual && !sleeper.several {
                     Asked::Mutual
                 } else {
@@ -287,7 +332,7 @@ impl Pairs {
     /// Returns which of two threads asks the other, as what they do in between shows.
     pub(super) fn idler(&self, one: u32, other: u32) -> Option<u32> {
         let key = (one.min(other), one.max(other));
-        self.0.get(&key).and_then(|pair| pair.idler(key))
+        self.0.get(&key).and_then(|pair| pair.napper(key))
     }
 
     /// Whether `by`, which woke `tid`, had been asked by a thread that `tid` asked, or by one that was asked by that one.

@@ -113,6 +113,7 @@ struct Thread {
     began: u64,
     several: bool,
     idled: u64,
+    napped: bool,
     woken_by: Option<(u32, u64)>,
 }
 
@@ -188,6 +189,7 @@ impl Asks {
         if let Some(thread) = self.thread(slept.tid) {
             if by_itself && !received && !matches!(asked, Asked::Yes | Asked::Unseen) {
                 thread.idled = slept.woken;
+                thread.napped = what == For::Time;
             }
             if let Some(waker) = slept.waker {
                 thread.woken_by = Some((waker, slept.woken));
@@ -206,6 +208,8 @@ impl Asks {
                 began: thread.began,
                 several: thread.several,
                 idled: thread.idled,
+                napped: thread.napped,
+                by_itself: thread.napped,
                 connects: 0,
                 accepts: false,
                 connecting: false,

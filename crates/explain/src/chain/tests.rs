@@ -978,6 +978,16 @@ fn each_rule_of_idleness_has_a_twin() {
             vec![(Stalled, 195)],
         ),
         (
+            "3 the first word of a child, which closed another descriptor when it ran its program",
+            true,
+            vec![
+                made_by_1(),
+                wait_row(1, [4, 5, 5], ("read", NONE), woken_by(2, Some("execve"))),
+                wait_row(1, [6, 200, 200], ("read", NONE), woken_by(2, Some("write"))),
+            ],
+            vec![(Stalled, 195)],
+        ),
+        (
             "3 its twin, of several descriptors",
             true,
             vec![

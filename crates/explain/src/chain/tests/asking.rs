@@ -650,3 +650,37 @@ fn calls_may_have_a_program_behind_them() {
     assert_eq!(stalled("seccomp_notify_ioctl_[k];recv_wait_event_[k]"), 0);
     assert_eq!(stalled("vfs_read_[k];fanotify_read_[k];wait_woken_[k]"), 0);
 }
+
+/// 2 answers each question of 1 after a sleep of 20 ms on purpose, and 1 asks again at once. Who sleeps in between does not ask because of
+/// that: a client may think as long as a server may take its time.
+#[test]
+fn a_server_that_sleeps_before_it_answers_does_not_ask() {
+    let sleeps_between = |first_question: u64, asker: u32, other: u32| {
+        let mut rows = Vec::new();
+        for round in 0..10 {
+            let at = first_question + round * 20;
+            rows.push(wait_row(
+                other,
+                [at - 1, at, at],
+                ("epoll_wait", [0; 3]),
+                woken_by(asker, Some("write")),
+            ));
+            rows.push(wait_row(
+                other,
+                [at, at + 19, at + 19],
+                ("clock_nanosleep", [0; 3]),
+                woken_by(0, None),
+            ));
+            rows.push(wait_row(
+                asker,
+                [at, at + 19, at + 19],
+                READ,
+                woken_by(other, Some("write")),
+            ));
+        }
+        rows
+    };
+    let rows = sleeps_between(10, 1, 2);
+    assert_eq!(total(&rows, "t1", Idleness::Stalled), 190);
+    assert_eq!(total(&rows, "t2", Idleness::Stalled), 0);
+}
