@@ -63,7 +63,6 @@ int main(int argc, char **argv)
 	pid_t other;
 
 	fault = truth_begin(argc, argv);
-	keep_cpus_awake();
 	disk_folder();
 	usual = shared(sizeof(*usual));
 	go = shared(sizeof(*go));

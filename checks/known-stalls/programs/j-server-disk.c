@@ -82,7 +82,6 @@ int main(int argc, char **argv)
 	pid_t others[2];
 
 	fault = truth_begin(argc, argv);
-	keep_cpus_awake();
 	disk_folder();
 	usual = shared(sizeof(*usual));
 	go = shared(sizeof(*go));

@@ -51,7 +51,6 @@ int main(int argc, char **argv)
 	pthread_t threads[2];
 
 	fault = truth_begin(argc, argv);
-	keep_cpus_awake();
 	disk_folder();
 	waiter = truth.victims[0] = truth.chain[0] = actor_new();
 	holder = truth.culprits[0] = truth.chain[1] = actor_new();

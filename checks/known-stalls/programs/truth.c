@@ -473,27 +473,6 @@ void pin(int cpu)
 	must(sched_setaffinity(0, sizeof(set), &set), "sched_setaffinity");
 }
 
-static pid_t spinners[1024];
-
-static void spin(void *cpu)
-{
-	const struct sched_param none = { 0 };
-
-	prctl(PR_SET_NAME, "spinner");
-	pin(*(int *)cpu);
-	must(sched_setscheduler(0, SCHED_IDLE, &none), "SCHED_IDLE");
-	for (;;)
-		;
-}
-
-void keep_cpus_awake(void)
-{
-	int cpus = sysconf(_SC_NPROCESSORS_ONLN), most = sizeof(spinners) / sizeof(*spinners);
-
-	for (int cpu = 0; cpu < cpus && cpu < most; cpu++)
-		spinners[cpu] = child(spin, &cpu);
-}
-
 void post(uint32_t *word)
 {
 	__atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
@@ -734,8 +713,6 @@ int truth_end(struct truth *truth)
 {
 	uint64_t total = 0, running = 0, queue = 0, rest;
 
-	for (pid_t *spinner = spinners; *spinner; spinner++)
-		kill_and_wait(*spinner);
 	for (int i = 0; truth->victims[i]; i++) {
 		total += lost(truth->victims[i]);
 		running += ran(truth->victims[i]);

@@ -113,11 +113,6 @@ void kill_and_wait(pid_t child);
 void burn(uint64_t ns);
 void sleep_for(uint64_t ns);
 void pin(int cpu);
-/*
- * Keeps each CPU from being idle until the end, by processes that give it up to any other at once: some hosts take 50 us to wake an idle CPU,
- * which is a tenth and more of waits for a fast disk, by no fault of the disk.
- */
-void keep_cpus_awake(void);
 /* Semaphores in shared memory, by futex. */
 void post(uint32_t *word);
 void await(uint32_t *word);
