@@ -3,7 +3,7 @@
  * Twins of the idle rules: `idle CALL` waits in CALL for an answer that it has asked for, while `answerer` computes for 80 ms
  * (a stall). `idle CALL --off` waits in the same call for work that comes every 80 ms by a timer of `source` (idle).
  *
- *     poll epoll_wait select nanosleep futex accept pipe socket wait4 sigtimedwait mq_receive io_getevents several timeout eventfd cond sem semop msgrcv datagram sigsuspend io_uring join pidfd eof first-word attempts
+ *     poll epoll_wait select nanosleep futex accept pipe socket wait4 sigtimedwait mq_receive io_getevents several timeout eventfd cond sem semop msgrcv datagram sigsuspend io_uring io_uring-worker join pidfd eof first-word attempts
  *
  * In `timeout` the wait ends every 20 ms. In wait4, join, pidfd, eof and first-word a child or thread a round computes, or sleeps on purpose. In
  * `attempts` the waiter tries every 5 ms to lock a file that `answerer` holds, and without the fault it is free.
@@ -468,14 +468,25 @@ static void ring_make(void)
 	ring.array = (uint32_t *)(asked + given.sq_off.array);
 	ring.head_of_done = (uint32_t *)(done + given.cq_off.head);
 }
-static void ring_wait(void)
+static void ring_does(struct io_uring_sqe entry)
 {
-	ring.entries[0] = (struct io_uring_sqe){ .opcode = IORING_OP_POLL_ADD, .fd = sockets[0], .poll32_events = POLLIN };
+	ring.entries[0] = entry;
 	ring.array[0] = 0;
 	__atomic_fetch_add(ring.tail, 1, __ATOMIC_RELEASE);
 	must(syscall(SYS_io_uring_enter, ring.fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0), "io_uring_enter");
 	__atomic_fetch_add(ring.head_of_done, 1, __ATOMIC_RELEASE);
+}
+static void ring_wait(void)
+{
+	ring_does((struct io_uring_sqe){ .opcode = IORING_OP_POLL_ADD, .fd = sockets[0], .poll32_events = POLLIN });
 	read_one(sockets[0]);
+}
+/* By a worker of the ring. */
+static void ring_work(void)
+{
+	char byte;
+
+	ring_does((struct io_uring_sqe){ .opcode = IORING_OP_READ, .flags = IOSQE_ASYNC, .fd = sockets[0], .addr = (uintptr_t)&byte, .len = 1 });
 }
 
 /* A file that `answerer` locks when it is asked, and gives up when it has computed. */
@@ -546,6 +557,7 @@ static const struct call {
 	{ "datagram", datagram_make, socket_ask, socket_hear, socket_answer, datagram_wait },
 	{ "sigsuspend", suspend_make, signal_ask, suspend_wait, signal_answer, suspend_wait },
 	{ "io_uring", ring_make, socket_ask, socket_hear, socket_answer, ring_wait },
+	{ "io_uring-worker", ring_make, socket_ask, socket_hear, socket_answer, ring_work },
 	{ "attempts", attempts_make, attempts_ask, attempts_hear, attempts_answer, attempts_wait },
 };
 static const struct call *call;
