@@ -195,7 +195,7 @@ pub(crate) fn fence() -> Outcome {
     ask.write_all(&[0])?;
     for process in [Some(submitter), signaller].into_iter().flatten() {
         let ended = waitpid(Some(process), WaitOptions::empty())?;
-        if !ended.is_some_and(|(_, status)| status.exit_status() == Some(0)) {
+        if ended.is_none_or(|(_, status)| status.exit_status() != Some(0)) {
             return Err("a process failed".into());
         }
     }
