@@ -683,4 +683,24 @@ fn a_server_that_sleeps_before_it_answers_does_not_ask() {
     let rows = sleeps_between(10, 1, 2);
     assert_eq!(total(&rows, "t1", Idleness::Stalled), 190);
     assert_eq!(total(&rows, "t2", Idleness::Stalled), 0);
+    // The twin: 2 answers at once, and 1 thinks for 20 ms.
+    let mut rows = Vec::new();
+    for round in 0..10 {
+        let at = 10 + round * 20;
+        rows.push(wait_row(
+            2,
+            [at - 9, at, at],
+            ("epoll_wait", [0; 3]),
+            woken_by(1, Some("write")),
+        ));
+        rows.push(wait_row(
+            1,
+            [at, at + 1, at + 1],
+            READ,
+            woken_by(2, Some("write")),
+        ));
+        rows.push(slept(1, at + 1, at + 20));
+    }
+    assert_eq!(total(&rows, "t2", Idleness::Stalled), 0);
+    assert_eq!(total(&rows, "t1", Idleness::Stalled), 10);
 }
