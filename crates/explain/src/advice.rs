@@ -65,7 +65,9 @@ fn sched_batch(pair: &Pair, causes: &[Cause]) -> Option<Advice> {
     };
     let count = sum(mine());
     let share = per_trip(count, pair);
-    if share < WORTH {
+    // Causes go by name: more than the pair's own switches are those of other threads of these names.
+    let own = pair.per_roundtrip.mean.unwrap_or(0.0);
+    if share < WORTH || share > own {
         return None;
     }
     let call = mine().max_by_key(|cause| cause.count)?.call.clone();

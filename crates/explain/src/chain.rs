@@ -574,6 +574,13 @@ impl Graph {
         let mut what = self.sleeps.what(wait, &mut self.paths);
         let mut ended = self.sleeps.ended(wait, what, done, is_kernel);
         let several = wait.call.as_ref().is_some_and(sleeps::of_several);
+        let program = self.sleeps.program(wait, &mut self.paths);
+        // A thread of its own process says that there is something to run; bytes of another process may be an answer.
+        if let (For::Events, Ended::By(by), Some(user::Says::Work)) = (what, ended, program.says)
+            && self.pid_of(by) == Some(pid)
+        {
+            what = For::Work;
+        }
         // A thread that ends wakes who joins it; a process that ends wakes all of its threads, which waited for something else.
         if let (Ended::By(by), Some(waker)) = (ended, &wait.waker) {
             let call = waker.call.as_ref().and_then(|call| call.name.as_deref());
@@ -640,7 +647,6 @@ impl Graph {
             what = For::Child;
         }
         let actor = self.threads.get(&tid).map_or(NOBODY, |thread| thread.actor);
-        let program = self.sleeps.program(wait, &mut self.paths);
         let place = program.place;
         let hop = self.paths.hop(actor, Doing::Waits { what, call, place });
         let held = looks.and_then(|looks| self.held_by(tid, looks, hop, (left, woken)));

@@ -386,6 +386,9 @@ impl Sleeps {
                 return lock(kind, 0, paths);
             }
             Some(Says::Sleeps) if by_timer(wait) => return For::Time,
+            Some(Says::Work) if wait.call.as_ref().map(family) == Some(Family::Futex) => {
+                return For::Work;
+            }
             _ => {}
         }
         if sleeps_on_purpose(wait) {

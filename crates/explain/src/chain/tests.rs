@@ -691,6 +691,11 @@ fn judged(rows: &[Event], born: bool) -> Vec<(Idleness, u64)> {
     found
 }
 
+fn with_pid(row: Event, pid: u32) -> Event {
+    let pid = Some(pid);
+    Event { pid, ..row }
+}
+
 fn with(mut row: Event, change: impl FnOnce(&mut Wait)) -> Event {
     if let Kind::Wait(wait) = &mut row.kind {
         change(wait);
@@ -1153,6 +1158,51 @@ fn each_rule_of_idleness_has_a_twin() {
                 ("futex", WORD),
                 woken_by(2, Some("exit")),
             )],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "2 a thread of a scheduler without work, which it gave another before",
+            true,
+            vec![
+                asked(),
+                program(
+                    wait(("futex", WORD), long, 2),
+                    "runtime.schedule;runtime.findRunnable;runtime.stopm;runtime.futex.abi0",
+                ),
+            ],
+            vec![(Idle, 195)],
+        ),
+        (
+            "4 its twin, in a function of the program",
+            true,
+            vec![
+                asked(),
+                program(wait(("futex", WORD), long, 2), "main;ask;syscall"),
+            ],
+            vec![(Stalled, 195)],
+        ),
+        (
+            "2 a thread of a scheduler that is told by one of its process",
+            true,
+            vec![
+                asked(),
+                program(
+                    wait(("epoll_pwait", SEVERAL), long, 2),
+                    "runtime.schedule;runtime.findRunnable;runtime.netpoll",
+                ),
+            ],
+            vec![(Idle, 195)],
+        ),
+        (
+            "4 its twin, told by another process",
+            true,
+            vec![
+                with_pid(asked(), 8),
+                program(
+                    wait(("epoll_pwait", SEVERAL), long, 2),
+                    "runtime.schedule;runtime.findRunnable;runtime.netpoll",
+                ),
+            ],
             vec![(Stalled, 195)],
         ),
         (

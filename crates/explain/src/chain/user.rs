@@ -62,6 +62,11 @@ const LOOKED_AT: [(&str, &str); 1] = [
     ),
 ];
 
+/// Functions in which a thread of a run time's scheduler has nothing to run: Go's src/runtime/proc.go, tokio's
+/// src/runtime/scheduler/multi_thread/worker.rs and src/runtime/blocking/pool.rs. Its threads wake each other all the time, of which none asks for anything.
+const WITHOUT_WORK: &str = "runtime.stopm runtime.netpoll runtime.sysmon worker::Context::park worker::Context::park_timeout \
+     worker::Context::park_internal blocking::pool::Inner::run";
+
 /// Functions in which a wait with a timeout is a sleep on purpose.
 const SLEEPS: &str = "pg_sleep JVM_Sleep JavaThread::sleep JavaThread::sleep_nanos";
 
@@ -80,6 +85,8 @@ pub(super) enum Says {
     Sleeps,
     /// It waits for a lock, or for work.
     LockOrNot,
+    /// It has nothing to run, where a thread of its own process ends that.
+    Work,
 }
 
 /// Returns what the innermost function that tells says.
@@ -97,6 +104,7 @@ pub(super) fn says(stack: &str) -> Option<Says> {
         (of(&LOCKS).map(Says::Lock))
             .or_else(|| of(&LOOKED_AT).map(Says::LooksAt))
             .or_else(|| any(name, SLEEPS).then_some(Says::Sleeps))
+            .or_else(|| any(name, WITHOUT_WORK).then_some(Says::Work))
     });
     let or_not = || {
         let mut functions = functions();
@@ -282,6 +290,22 @@ mod tests {
                 Some(Says::Sleeps),
             ),
             ("serve;WaitLatch;WaitEventSetWait;epoll_wait", None),
+            (
+                "runtime.schedule;runtime.findRunnable;runtime.stopm;runtime.notesleep;runtime.futex.abi0",
+                Some(Says::Work),
+            ),
+            (
+                "runtime.lock2;runtime.futexsleep;runtime.futex.abi0",
+                None,
+            ),
+            (
+                "tokio::runtime::scheduler::multi_thread::worker::Context::park_internal;syscall",
+                Some(Says::Work),
+            ),
+            (
+                "app::main;tokio::runtime::park::CachedParkThread::block_on;syscall",
+                None,
+            ),
         ] {
             assert_eq!(says(stack), expected, "{stack}");
         }

@@ -179,6 +179,16 @@ fn a_write_per_reply() {
         batch.evidence.contains("server was pre-empted 400 times"),
         "{batch:?}"
     );
+    // More pre-emptions than switches of the pair: other threads have these names, too.
+    let mut others = findings.clone();
+    for cause in &mut others.switches.causes {
+        cause.count *= 10;
+    }
+    let left = crate::advice::advise(&others);
+    assert!(
+        left.iter().all(|advice| advice.word != "sched-batch"),
+        "{left:?}"
+    );
 }
 
 /// Sends before the first reply are one flush.
