@@ -130,6 +130,11 @@ struct Thread {
     began: u64,
     /// Whether it waits for several descriptors at once.
     several: bool,
+    /// Of the first thread of a process: whether the process has a scheduler of its own, so that a question and the wait for its answer may be
+    /// those of two threads. This one stands for all of them then.
+    schedules: bool,
+    /// The word of memory for which it slept last, and when it was woken.
+    word: (u64, u64),
     /// When its last wait ended that was not for an answer.
     idled: u64,
     /// Whether it slept for a time that it had named; whether neither a thread nor packets ended it.
@@ -575,12 +580,17 @@ impl Graph {
         let mut ended = self.sleeps.ended(wait, what, done, is_kernel);
         let several = wait.call.as_ref().is_some_and(sleeps::of_several);
         let program = self.sleeps.program(wait, &mut self.paths);
-        // A thread of its own process says that there is something to run; bytes of another process may be an answer.
-        if let (For::Events, Ended::By(by), Some(user::Says::Work)) = (what, ended, program.says)
-            && self.pid_of(by) == Some(pid)
-        {
-            what = For::Work;
+        if program.says == Some(user::Says::Work) {
+            if let Some(first) = self.threads.get_mut(&pid) {
+                first.schedules = true;
+            }
+            // A thread of its own process says that there is something to run; bytes of another process may be an answer.
+            let by_its_own = matches!(ended, Ended::By(by) if self.pid_of(by) == Some(pid));
+            if what == For::Events && by_its_own {
+                what = For::Work;
+            }
         }
+        let threads = &self.threads;
         // A thread that ends wakes who joins it; a process that ends wakes all of its threads, which waited for something else.
         if let (Ended::By(by), Some(waker)) = (ended, &wait.waker) {
             let call = waker.call.as_ref().and_then(|call| call.name.as_deref());
@@ -745,20 +755,21 @@ impl Graph {
             what,
             For::Time | For::Events | For::Data | For::Word { .. } | For::Signal
         );
+        let idled_by = match ended {
+            Ended::By(by) => Some(speaker(&self.threads, by)),
+            _ => None,
+        };
         // Whose peer holds the rest of a message back has been told, and is about to answer.
         if by_itself
             && ended != Ended::DelayedAck
             && !matches!(asked, Asked::Yes | Asked::Unseen)
             && !received
-            && let Some(thread) = self.threads.get_mut(&tid)
+            && let Some(thread) = self.threads.get_mut(&speaker(&self.threads, tid))
         {
             thread.idled = woken;
             thread.napped = what == For::Time;
             thread.by_itself = !matches!(ended, Ended::By(_) | Ended::Network);
-            thread.idled_by = match ended {
-                Ended::By(by) => Some(by),
-                _ => None,
-            };
+            thread.idled_by = idled_by;
             if several {
                 thread.idles.rotate_right(1);
                 thread.idles[0] = (left, woken);
@@ -929,6 +940,7 @@ impl Graph {
 
     /// Returns the thread that `tid` asked just before it slept, where that one answers at times and has not yet.
     fn unanswered(&self, tid: u32) -> Option<ActorId> {
+        let tid = speaker(&self.threads, tid);
         let thread = self.threads.get(&tid)?;
         let (of, at) = thread.asks?;
         let due = at >= thread.idled && self.pairs.waits_since(tid, of, at);
@@ -938,6 +950,21 @@ impl Graph {
 
     fn pid_of(&self, tid: u32) -> Option<u32> {
         self.threads.get(&tid).and_then(|thread| thread.pid)
+    }
+
+    /// Whether `by`, a thread of the same process, slept for the same word while `tid` did, which fell asleep at `left`: both are of those that wait
+    /// there for work in turn, and one that hands it on asks for nothing. Two that talk by one word sleep by turns.
+    fn slept_beside(&self, by: u32, tid: u32, (address, left): (u64, u64)) -> bool {
+        let slept = self.threads.get(&by).map(|by| (by.pid, by.word));
+        slept.is_some_and(|(pid, (word, woken))| {
+            address != 0 && word == address && woken > left && pid == self.pid_of(tid)
+        })
+    }
+
+    /// Whether a thread is of a process with a scheduler of its own.
+    pub(crate) fn is_scheduled(&self, tid: u32) -> bool {
+        let first = self.threads.get(&speaker(&self.threads, tid));
+        first.is_some_and(|first| first.schedules)
     }
 
     /// Whether `tid` had asked for what ended its sleep at `woken`.
@@ -966,6 +993,22 @@ impl Graph {
                 connecting: connects && ended == Ended::By(tid),
             }
         };
+        if let For::Word { address } = what {
+            let one_of_its_pool =
+                matches!(ended, Ended::By(by) if self.slept_beside(by, tid, (address, left)));
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                thread.word = (address, woken);
+            }
+            if one_of_its_pool {
+                return Asked::No;
+            }
+        }
+        let (worker, waits_for) = (ended, self.pid_of(tid));
+        let tid = speaker(&self.threads, tid);
+        let ended = match ended {
+            Ended::By(by) => Ended::By(speaker(&self.threads, by)),
+            ended => ended,
+        };
         if several && let Some(thread) = self.threads.get_mut(&tid) {
             thread.several = true;
         }
@@ -987,9 +1030,11 @@ impl Graph {
             };
         };
         let works_for = |worker: &Thread| {
-            worker.comm.starts_with(sleeps::RING_WORKER) && worker.pid == self.pid_of(tid)
+            worker.comm.starts_with(sleeps::RING_WORKER) && worker.pid == waits_for
         };
-        if self.threads.get(&by).is_some_and(works_for) {
+        if let Ended::By(worker) = worker
+            && self.threads.get(&worker).is_some_and(works_for)
+        {
             return Asked::Yes;
         }
         if received && !matches!(what, For::Data | For::Events) {
@@ -1468,6 +1513,8 @@ impl Thread {
             born: false,
             began: begin,
             several: false,
+            schedules: false,
+            word: (0, 0),
             idled: 0,
             napped: false,
             by_itself: false,
@@ -1497,6 +1544,13 @@ impl Thread {
             before: None,
         }
     }
+}
+
+/// Returns who asks and answers for a thread: itself, or the first one of a process that has a scheduler of its own.
+fn speaker(threads: &Tids<Thread>, tid: u32) -> u32 {
+    let pid = threads.get(&tid).and_then(|thread| thread.pid);
+    let first = pid.filter(|pid| threads.get(pid).is_some_and(|first| first.schedules));
+    first.unwrap_or(tid)
 }
 
 /// Appends what the thread `tid` did from `from` to `to`, at which it has a CPU.

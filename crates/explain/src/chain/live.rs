@@ -114,6 +114,8 @@ struct Thread {
     several: bool,
     idled: u64,
     napped: bool,
+    /// The word of memory for which it slept last, and when it was woken.
+    word: (u64, u64),
     woken_by: Option<(u32, u64)>,
 }
 
@@ -166,8 +168,17 @@ impl Asks {
             thread.several = true;
         }
         let received = slept.waker.is_some() && slept.waker_call.map(role) == Some(Role::Receives);
+        let one_of_its_pool = match (what, slept.waker) {
+            (For::Word { address }, Some(waker)) => {
+                let beside = self.threads.get(&waker).map_or((0, 0), |waker| waker.word);
+                address != 0 && beside.0 == address && beside.1 > slept.left
+            }
+            _ => false,
+        };
         let asked = match slept.waker {
-            Some(waker) if for_answer => self.asked(slept, waker, (received, several)),
+            Some(waker) if for_answer && !one_of_its_pool => {
+                self.asked(slept, waker, (received, several))
+            }
             _ => Asked::No,
         };
         let asleep = Asleep {
@@ -190,6 +201,9 @@ impl Asks {
             if by_itself && !received && !matches!(asked, Asked::Yes | Asked::Unseen) {
                 thread.idled = slept.woken;
                 thread.napped = what == For::Time;
+            }
+            if let For::Word { address } = what {
+                thread.word = (address, slept.woken);
             }
             if let Some(waker) = slept.waker {
                 thread.woken_by = Some((waker, slept.woken));

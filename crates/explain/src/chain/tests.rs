@@ -1197,11 +1197,45 @@ fn each_rule_of_idleness_has_a_twin() {
             "4 its twin, told by another process",
             true,
             vec![
+                program(
+                    wait(("epoll_pwait", SEVERAL), [0, 1, 1], 0),
+                    "runtime.schedule;runtime.findRunnable;runtime.netpoll",
+                ),
                 with_pid(asked(), 8),
                 program(
                     wait(("epoll_pwait", SEVERAL), long, 2),
                     "runtime.schedule;runtime.findRunnable;runtime.netpoll",
                 ),
+            ],
+            vec![(Stalled, 195), (Idle, 1)],
+        ),
+        (
+            "7 a word for which the other slept, too, and handed it on",
+            true,
+            vec![
+                asked(),
+                wait_row(
+                    3,
+                    [5, 198, 198],
+                    ("clock_nanosleep", NONE),
+                    woken_by(0, None),
+                ),
+                wait_row(
+                    2,
+                    [6, 199, 199],
+                    ("futex", WORD),
+                    woken_by(3, Some("futex")),
+                ),
+                wait(("futex", WORD), long, 2),
+            ],
+            vec![(Idle, 195)],
+        ),
+        (
+            "4 its twin, by turns",
+            true,
+            vec![
+                wait_row(2, [1, 4, 4], ("futex", WORD), woken_by(1, Some("futex"))),
+                wait(("futex", WORD), long, 2),
             ],
             vec![(Stalled, 195)],
         ),

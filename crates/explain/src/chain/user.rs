@@ -294,10 +294,7 @@ mod tests {
                 "runtime.schedule;runtime.findRunnable;runtime.stopm;runtime.notesleep;runtime.futex.abi0",
                 Some(Says::Work),
             ),
-            (
-                "runtime.lock2;runtime.futexsleep;runtime.futex.abi0",
-                None,
-            ),
+            ("runtime.lock2;runtime.futexsleep;runtime.futex.abi0", None),
             (
                 "tokio::runtime::scheduler::multi_thread::worker::Context::park_internal;syscall",
                 Some(Says::Work),

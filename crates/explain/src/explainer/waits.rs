@@ -292,6 +292,10 @@ impl Explainer {
         let (Role::Sends, Some(descriptor), Some(_)) = (by.role, descriptor, &by.call) else {
             return;
         };
+        // The question may be sent by one thread of such a process, and its answer got by another.
+        if self.graph.is_scheduled(tid) || self.graph.is_scheduled(target) {
+            return;
+        }
         let threads = &self.threads;
         let graph = &self.graph;
         let asker = |one, other| graph.asker(one, other);

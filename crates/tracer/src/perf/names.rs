@@ -13,6 +13,7 @@ use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use stopgap_kernel::folder;
 use stopgap_trace::Text;
 
+use super::go::Functions;
 use super::mappings::File;
 
 /// Whoever knows functions of files.
@@ -30,7 +31,7 @@ impl Names for NoNames {
     }
 }
 
-/// Functions by the symbol tables of ELF files on this machine, C++ and Rust names in their own form.
+/// Functions by the symbol tables of ELF files on this machine, C++ and Rust names in their own form; those of Go without one, by Go's.
 /// A file that is gone, is another one by now, or was written to after the recording has none.
 pub struct ElfNames {
     /// Names as they are in the files.
@@ -41,7 +42,14 @@ pub struct ElfNames {
     /// The end of the recording, where it is known.
     until: Option<SystemTime>,
     /// Each stays open: it is read by its descriptor, because by then its name may be another file's.
-    files: HashMap<Rc<File>, Option<(Elf, fs::File)>>,
+    files: HashMap<Rc<File>, Option<Opened>>,
+}
+
+struct Opened {
+    elf: Elf,
+    file: fs::File,
+    /// Of a program of Go.
+    go: Option<Functions>,
 }
 
 impl ElfNames {
@@ -61,8 +69,8 @@ impl Names for ElfNames {
     fn function(&mut self, file: &Rc<File>, offset: u64) -> Option<Text> {
         let until = self.until;
         let elf = self.files.entry(Rc::clone(file));
-        let (elf, opened) = elf.or_insert_with(|| elf_of(file, until)).as_ref()?;
-        let source = Source::Elf(elf.clone());
+        let opened = elf.or_insert_with(|| elf_of(file, until)).as_ref()?;
+        let source = Source::Elf(opened.elf.clone());
         let input = Input::FileOffset(offset);
         match self.plain.symbolize_single(&source, input) {
             Ok(Symbolized::Sym(symbol)) if is_mangled(&symbol.name) => {
@@ -73,9 +81,13 @@ impl Names for ElfNames {
                 }
             }
             Ok(Symbolized::Sym(symbol)) => Some(Text::from(&*symbol.name)),
-            // The frame of a call has the address before the one to which it returns.
             Ok(Symbolized::Unknown(_)) => {
-                returns_from_signal(opened, offset + 1).then(|| RESTORER.into())
+                let go = opened.go.as_ref();
+                if let Some(name) = go.and_then(|go| go.name(&opened.file, offset)) {
+                    return Some(name.into());
+                }
+                // The frame of a call has the address before the one to which it returns.
+                returns_from_signal(&opened.file, offset + 1).then(|| RESTORER.into())
             }
             Err(_) => {
                 self.files.insert(Rc::clone(file), None); // no ELF file: not again
@@ -110,11 +122,12 @@ fn is_mangled(name: &str) -> bool {
 }
 
 /// The symbols of the file where it still is the one that was mapped.
-fn elf_of(file: &File, until: Option<SystemTime>) -> Option<(Elf, fs::File)> {
-    let opened = open_mapped(file, until)?;
-    let mut elf = Elf::new(format!("/proc/self/fd/{}", opened.as_raw_fd()));
+fn elf_of(file: &File, until: Option<SystemTime>) -> Option<Opened> {
+    let file = open_mapped(file, until)?;
+    let mut elf = Elf::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
     elf.debug_syms = false;
-    Some((elf, opened))
+    let go = Functions::of(&file);
+    Some(Opened { elf, file, go })
 }
 
 /// Opens the file where it still is the one that was mapped, and was not written to after `until`.

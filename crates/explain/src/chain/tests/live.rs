@@ -46,6 +46,34 @@ fn both(rows: &[Event]) -> (bool, bool) {
     (idleness == Some(Idleness::Stalled), last)
 }
 
+/// Threads of a pool sleep for one word, and each that is woken hands it on.
+#[test]
+fn threads_of_a_pool_ask_each_other_for_nothing() {
+    let word = |tid, times, by| {
+        wait_row(
+            tid,
+            times,
+            ("futex", [0x10, 128, 0]),
+            woken_by(by, Some("futex")),
+        )
+    };
+    let pool = [
+        word(2, [1, 100, 100], 3),
+        word(1, [2, 101, 101], 2),
+        word(2, [102, 500, 500], 1),
+        word(1, [103, 501, 501], 2),
+    ];
+    assert_eq!(both(&pool), (false, false));
+    // By turns they talk.
+    let talk = [
+        word(2, [1, 100, 100], 1),
+        word(1, [101, 300, 300], 2),
+        word(2, [301, 400, 400], 1),
+        word(1, [401, 700, 700], 2),
+    ];
+    assert_eq!(both(&talk), (true, true));
+}
+
 /// 1 asks 2 by a socket. A question that finds 2 awake wakes nobody, but the next wait of 1 ends when 2 takes the question.
 ///
 /// ```text

@@ -1,0 +1,141 @@
+//! Names of functions in programs of Go that have no symbol table, as distributions ship them: Go's run time has a table of its own
+//! (`.gopclntab`, Go's src/runtime/symtab.go and src/debug/gosym/pclntab.go), which is never stripped.
+//!
+//! ```text
+//! header     magic, 0, 0, the size of an instruction and of a pointer; then words: functions, files, the address of the
+//!            code (0 since Go 1.26), offsets of names, units, files, lines, functions
+//! functions  for each, by address: its offset in the code, and where in this part it is described; u32 each
+//! described  its offset in the code, i32: where in the names its name begins
+//! ```
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use object::read::{Object, ObjectSection, ObjectSegment, ReadCache};
+
+/// The magic numbers of Go 1.18 and 1.20; later ones have the latter.
+const MAGIC: [u32; 2] = [0xffff_fff0, 0xffff_fff1];
+/// Bytes of a name that are read.
+const LONGEST_NAME: usize = 256;
+/// Bytes to which functions are aligned, at most.
+const ALIGNMENT: u64 = 64;
+/// Bytes of the header.
+const HEADER: usize = 72;
+
+/// The table of functions of one file. Nothing of it is kept: a name costs some twenty reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Functions {
+    /// Where in the file the table begins, and its end.
+    begin: u64,
+    end: u64,
+    count: u64,
+    /// Where in the table names begin, and functions.
+    names: u64,
+    functions: u64,
+    code: u64,
+    /// Offset in the file, size, and address of each segment.
+    segments: Vec<(u64, u64, u64)>,
+}
+
+impl Functions {
+    /// Finds the table of a file; `None` where it has none, or one of a version that is not known.
+    pub(super) fn of(file: &fs::File) -> Option<Functions> {
+        let cache = ReadCache::new(file.try_clone().ok()?);
+        let elf = object::read::File::parse(&cache).ok()?;
+        let named = |name| elf.section_by_name(name);
+        // Of a program that may lie anywhere, the linker's name for it is the longer one.
+        let section = named(".gopclntab").or_else(|| named(".data.rel.ro.gopclntab"))?;
+        let (begin, size) = section.file_range()?;
+        let mut header = [0; HEADER];
+        file.read_exact_at(&mut header, begin).ok()?;
+        let magic = u32::from_le_bytes(*header.first_chunk()?);
+        if !MAGIC.contains(&magic) || header[7] != 8 {
+            return None;
+        }
+        let word = |at: usize| {
+            let bytes = header.get(8 + 8 * at..)?.first_chunk()?;
+            Some(u64::from_le_bytes(*bytes))
+        };
+        let segments = elf.segments().map(|segment| {
+            let (offset, size) = segment.file_range();
+            (offset, size, segment.address())
+        });
+        let mut functions = Functions {
+            begin,
+            end: begin.checked_add(size)?,
+            count: word(0)?,
+            names: word(3)?,
+            functions: word(7)?,
+            code: word(2)?,
+            segments: segments.collect(),
+        };
+        if functions.code == 0 {
+            // Where C code lies before Go's, nothing says how much: then the functions' code is shorter than all.
+            let text = named(".text")?;
+            let code = functions.pair(file, functions.count)?.0;
+            if text.size().checked_sub(code)? >= ALIGNMENT {
+                return None;
+            }
+            functions.code = text.address();
+        }
+        Some(functions)
+    }
+
+    /// Returns the name of the function at `offset` of the file.
+    pub(super) fn name(&self, file: &fs::File, offset: u64) -> Option<String> {
+        let (begin, _, address) = (self.segments.iter())
+            .find(|(begin, size, _)| offset.checked_sub(*begin).is_some_and(|at| at < *size))?;
+        let address = address.checked_add(offset - begin)?;
+        let wanted = address.checked_sub(self.code)?;
+        // The last function that begins there or before. One more ends the table: the end of the code.
+        let (mut first, mut last) = (0, self.count);
+        if wanted >= self.pair(file, last)?.0 {
+            return None;
+        }
+        while last - first > 1 {
+            let middle = first + (last - first) / 2;
+            if self.pair(file, middle)?.0 <= wanted {
+                first = middle;
+            } else {
+                last = middle;
+            }
+        }
+        let (entry, described) = self.pair(file, first)?;
+        if entry > wanted {
+            return None;
+        }
+        let name = self.read(
+            file,
+            self.functions.checked_add(described)?.checked_add(4)?,
+            4,
+        )?;
+        let name = u32::from_le_bytes(*name.first_chunk()?);
+        let name = self.read(file, self.names.checked_add(name.into())?, LONGEST_NAME)?;
+        let name = name.split(|&byte| byte == 0).next()?;
+        let name = String::from_utf8(name.to_vec()).ok()?;
+        (!name.is_empty()).then_some(name)
+    }
+
+    /// The offset of a function in the code, and of its description.
+    fn pair(&self, file: &fs::File, which: u64) -> Option<(u64, u64)> {
+        let at = self.functions.checked_add(which.checked_mul(8)?)?;
+        // Of the last one, only the first is there.
+        let bytes = self.read(file, at, 8)?;
+        let number = |at: usize| {
+            bytes
+                .get(at..)?
+                .first_chunk()
+                .map(|four| u32::from_le_bytes(*four))
+        };
+        Some((number(0)?.into(), number(4).unwrap_or(0).into()))
+    }
+
+    /// At most `most` bytes of the table.
+    fn read(&self, file: &fs::File, at: u64, most: usize) -> Option<Vec<u8>> {
+        let at = self.begin.checked_add(at)?;
+        let left = self.end.checked_sub(at)?;
+        let mut bytes = vec![0; most.min(usize::try_from(left).ok()?)];
+        file.read_exact_at(&mut bytes, at).ok()?;
+        Some(bytes)
+    }
+}
