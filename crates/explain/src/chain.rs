@@ -46,7 +46,7 @@ use cpus::Cpus;
 use disk::{Disks, Share};
 use file_locks::FileLocks;
 use history::{Line, MOST_PIECES, Past, Piece};
-use idle::{Asked, Asleep, Met, One, Pairs};
+use idle::{Asked, Asleep, Met, One, Pairs, Words};
 use naps::Naps;
 pub use path::Break;
 pub(crate) use path::Quick;
@@ -133,8 +133,7 @@ struct Thread {
     /// Of the first thread of a process: whether the process has a scheduler of its own, so that a question and the wait for its answer may be
     /// those of two threads. This one stands for all of them then.
     schedules: bool,
-    /// The word of memory for which it slept last, and when it was woken.
-    word: (u64, u64),
+    words: Words,
     /// When its last wait ended that was not for an answer.
     idled: u64,
     /// Whether it slept for a time that it had named; whether neither a thread nor packets ended it.
@@ -952,15 +951,6 @@ impl Graph {
         self.threads.get(&tid).and_then(|thread| thread.pid)
     }
 
-    /// Whether `by`, a thread of the same process, slept for the same word while `tid` did, which fell asleep at `left`: both are of those that wait
-    /// there for work in turn, and one that hands it on asks for nothing. Two that talk by one word sleep by turns.
-    fn slept_beside(&self, by: u32, tid: u32, (address, left): (u64, u64)) -> bool {
-        let slept = self.threads.get(&by).map(|by| (by.pid, by.word));
-        slept.is_some_and(|(pid, (word, woken))| {
-            address != 0 && word == address && woken > left && pid == self.pid_of(tid)
-        })
-    }
-
     /// Whether a thread is of a process with a scheduler of its own.
     pub(crate) fn is_scheduled(&self, tid: u32) -> bool {
         let first = self.threads.get(&speaker(&self.threads, tid));
@@ -994,10 +984,15 @@ impl Graph {
             }
         };
         if let For::Word { address } = what {
+            let pid = self.pid_of(tid);
+            let by = match ended {
+                Ended::By(by) => self.threads.get(&by),
+                _ => None,
+            };
             let one_of_its_pool =
-                matches!(ended, Ended::By(by) if self.slept_beside(by, tid, (address, left)));
+                by.is_some_and(|by| by.pid == pid && by.words.slept_beside(address, left));
             if let Some(thread) = self.threads.get_mut(&tid) {
-                thread.word = (address, woken);
+                thread.words.slept(address, woken);
             }
             if one_of_its_pool {
                 return Asked::No;
@@ -1514,7 +1509,7 @@ impl Thread {
             began: begin,
             several: false,
             schedules: false,
-            word: (0, 0),
+            words: Words::default(),
             idled: 0,
             napped: false,
             by_itself: false,

@@ -181,6 +181,29 @@ fn is_many(one: u32, other: u32) -> bool {
     one >= 2 + 3 * other.min(1 << 20)
 }
 
+/// Words of memory that are remembered of a thread.
+const MOST_WORDS: usize = 4;
+
+/// The words of memory for which a thread slept last, each once, and when it was woken. Between a wait for work and handing more of it on it may
+/// wait for locks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Words([(u64, u64); MOST_WORDS]);
+
+impl Words {
+    pub(super) fn slept(&mut self, address: u64, woken: u64) {
+        let same = self.0.iter().position(|&(of, _)| of == address);
+        self.0[..=same.unwrap_or(MOST_WORDS - 1)].rotate_right(1);
+        self.0[0] = (address, woken);
+    }
+
+    /// Whether it slept for the word `address` while another thread of its process did, which fell asleep at `left`: both are of those that wait there
+    /// for work in turn, and one that hands it on asks for nothing. Two that talk by one word sleep by turns.
+    pub(super) fn slept_beside(&self, address: u64, left: u64) -> bool {
+        let beside = |&(of, woken): &(u64, u64)| of == address && woken > left;
+        address != 0 && self.0.iter().any(beside)
+    }
+}
+
 impl Pairs {
     /// `waker` has woken `sleeper` at `at`, which waited for bytes, events, a signal or a word since `left`.
     fn wakes(&mut self, waker: One, sleeper: One, left: u64, at: u64) -> Asked {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use stopgap_stats::explain::Idleness;
 
-use super::idle::{self, Asked, Asleep, Met, One, Pairs};
+use super::idle::{self, Asked, Asleep, Met, One, Pairs, Words};
 use super::path::{For, Quick};
 use super::sleeps::{Ended, Family, family_of, is_mutex, sends_at_once, waits_for_room, what_of};
 use crate::call::{Role, role, waits_for_several};
@@ -114,8 +114,7 @@ struct Thread {
     several: bool,
     idled: u64,
     napped: bool,
-    /// The word of memory for which it slept last, and when it was woken.
-    word: (u64, u64),
+    words: Words,
     woken_by: Option<(u32, u64)>,
 }
 
@@ -170,8 +169,8 @@ impl Asks {
         let received = slept.waker.is_some() && slept.waker_call.map(role) == Some(Role::Receives);
         let one_of_its_pool = match (what, slept.waker) {
             (For::Word { address }, Some(waker)) => {
-                let beside = self.threads.get(&waker).map_or((0, 0), |waker| waker.word);
-                address != 0 && beside.0 == address && beside.1 > slept.left
+                let waker = self.threads.get(&waker);
+                waker.is_some_and(|waker| waker.words.slept_beside(address, slept.left))
             }
             _ => false,
         };
@@ -203,7 +202,7 @@ impl Asks {
                 thread.napped = what == For::Time;
             }
             if let For::Word { address } = what {
-                thread.word = (address, slept.woken);
+                thread.words.slept(address, slept.woken);
             }
             if let Some(waker) = slept.waker {
                 thread.woken_by = Some((waker, slept.woken));

@@ -49,6 +49,10 @@ fn both(rows: &[Event]) -> (bool, bool) {
 /// Threads of a pool sleep for one word, and each that is woken hands it on.
 #[test]
 fn threads_of_a_pool_ask_each_other_for_nothing() {
+    let lock = |tid, times, by| {
+        let waker = woken_by(by, Some("futex"));
+        wait_row(tid, times, ("futex", [0x20, 128, 0]), waker)
+    };
     let word = |tid, times, by| {
         wait_row(
             tid,
@@ -59,9 +63,10 @@ fn threads_of_a_pool_ask_each_other_for_nothing() {
     };
     let pool = [
         word(2, [1, 100, 100], 3),
-        word(1, [2, 101, 101], 2),
-        word(2, [102, 500, 500], 1),
-        word(1, [103, 501, 501], 2),
+        lock(2, [101, 102, 102], 3),
+        word(1, [2, 103, 103], 2),
+        word(2, [104, 500, 500], 1),
+        word(1, [105, 501, 501], 2),
     ];
     assert_eq!(both(&pool), (false, false));
     // By turns they talk.
