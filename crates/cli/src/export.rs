@@ -245,7 +245,7 @@ fn to(
         Form::Csv => all(events, export::csv(out)?, from),
         Form::Chrome => all(events, export::chrome(out, metadata)?, from),
         Form::Perfetto => {
-            let mut graph = Graph::with_disks(&metadata.disks);
+            let mut graph = Graph::of(metadata);
             graph.keep_lost();
             all_with(events, export::perfetto(out, metadata), from, Some(graph))
         }

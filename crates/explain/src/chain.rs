@@ -32,11 +32,11 @@ mod user;
 mod watched;
 mod window;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use stopgap_events::wait::{State, Wait, Within};
 use stopgap_trace::export::Lost;
-use stopgap_trace::{Activity, Event, Kind, Moment, Span, Text};
+use stopgap_trace::{Activity, Event, Kind, Metadata, Moment, Span, Text};
 
 use crate::recent::is_same;
 use crate::tids::Tids;
@@ -94,6 +94,8 @@ pub struct Graph {
     disks: Disks,
     /// Names of devices by `major:minor`.
     disk_names: BTreeMap<String, String>,
+    /// Processes whose run time has a scheduler of its own, as the trace says.
+    schedulers: HashSet<u32>,
     /// Waits that lost time, where somebody takes them.
     lost: Option<Vec<Lost>>,
     sleeps: Sleeps,
@@ -217,6 +219,7 @@ impl Graph {
             cpus: Cpus::default(),
             disks: Disks::default(),
             disk_names: BTreeMap::new(),
+            schedulers: HashSet::new(),
             lost: None,
             sleeps: Sleeps::default(),
             totals: Totals::default(),
@@ -238,11 +241,12 @@ impl Graph {
         }
     }
 
-    /// Nothing has happened yet, on a machine whose block devices have these names by `major:minor`.
+    /// Nothing has happened yet in the trace that says this of itself.
     #[must_use]
-    pub fn with_disks(names: &BTreeMap<String, String>) -> Graph {
+    pub fn of(metadata: &Metadata) -> Graph {
         let mut graph = Graph::new();
-        graph.disk_names.clone_from(names);
+        graph.disk_names.clone_from(&metadata.disks);
+        graph.schedulers = metadata.schedulers.iter().copied().collect();
         graph
     }
 
@@ -579,7 +583,11 @@ impl Graph {
         let mut ended = self.sleeps.ended(wait, what, done, is_kernel);
         let several = wait.call.as_ref().is_some_and(sleeps::of_several);
         let program = self.sleeps.program(wait, &mut self.paths);
-        if program.says == Some(user::Says::Work) {
+        let unseen = wait.user_stack.is_none() && self.schedulers.contains(&pid);
+        if unseen && matches!(what, For::Word { .. }) {
+            what = For::Work;
+        }
+        if unseen || program.says == Some(user::Says::Work) {
             if let Some(first) = self.threads.get_mut(&pid) {
                 first.schedules = true;
             }

@@ -191,7 +191,7 @@ impl Explainer {
             ending: VecDeque::new(),
             rows: None,
             of_others: Operations::new(options.top),
-            graph: Graph::with_disks(&metadata.disks),
+            graph: Graph::of(metadata),
             sleep: Vec::new(),
             spare: Vec::new(),
             stacks: Recent::default(),

@@ -129,6 +129,10 @@ pub struct Metadata {
     /// Names of block devices by `major:minor`, as `8:0` is `sda`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub disks: BTreeMap<String, String>,
+    /// Processes, of those that were there when it was written, whose run time has a scheduler of its own (Go): a thread without a user stack
+    /// that sleeps for a word has nothing to run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub schedulers: Vec<u32>,
     /// The circumstances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Conditions>,

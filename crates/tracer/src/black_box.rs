@@ -32,6 +32,7 @@ pub use stopgap_capture::{
 use crate::capture::{describe, maps, refuse_namespace, write_json};
 use crate::description::{Description, Subject};
 use crate::error::{Error, Result};
+use crate::perf::go;
 use crate::spool::{self, DESCRIPTION, END, End, Spool};
 use crate::waits::{Cgroups, MAPS, Mapped, WaitsDescription, syscall_names, unsupported, waits_of};
 use kept::About;
@@ -341,6 +342,7 @@ impl<'s> BlackBox<'s> {
         let age = end.saturating_sub(since).0 / 1_000_000_000;
         let began = self.system.unix_seconds().saturating_sub(age);
         description.metadata.start = Some(utc(began));
+        description.metadata.schedulers = go::processes(self.system);
         let window = Window {
             kept,
             open,

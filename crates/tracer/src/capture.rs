@@ -42,6 +42,7 @@ use crate::error::{Error, Result};
 use crate::events::EventSet;
 use crate::layout;
 use crate::page::PageLayout;
+use crate::perf::go;
 use crate::spool::{self, DESCRIPTION, END, End, Spool, loss_of, machine_pages_of, pages_of};
 use instance::Instance;
 
@@ -510,6 +511,7 @@ pub(crate) fn describe(system: &dyn System, subject: Subject) -> Description {
             stopgap: Some(env!("CARGO_PKG_VERSION").to_owned()),
             labels: subject.labels,
             disks: disks(system),
+            schedulers: go::processes(system),
             ..Metadata::default()
         },
         ..Description::default()

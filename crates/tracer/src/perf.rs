@@ -7,7 +7,7 @@
 
 mod cpu;
 mod description;
-mod go;
+pub mod go;
 mod mappings;
 mod names;
 pub mod record;

@@ -20,6 +20,7 @@ use stopgap_events::units::Nanos;
 use stopgap_explain::chain::live::{Asks, ByCall, Slept, by_call, may_carry};
 use stopgap_stats::watch::{Sender, Trigger, TriggerKind};
 use stopgap_tracer::black_box::{Record, Signal as SignalRecord, TaskEvent, Wait, Waking, flag};
+use stopgap_tracer::perf::go::is_go;
 use stopgap_tracer::waits::mark_of;
 
 use super::frames::{Frames, SleepPlace, Slept as SleptForFrame};
@@ -45,6 +46,8 @@ const NO_LOAD: u32 = 0x400;
 /// No machine numbers its calls higher.
 const MOST_CALLS: usize = 1 << 12;
 
+/// ns of a sleep from which on it is looked up whether its program has a scheduler.
+const LOOKED_AT: u64 = 5_000_000;
 /// Threads of a process stop for one signal within this time.
 const SAME_STOP: u64 = 1_000_000_000;
 
@@ -126,6 +129,8 @@ struct Thread {
     /// When the open wait began for which a trigger has fired.
     fired: u64,
     loss: Loss,
+    /// Of the first thread of a process: whether the threads of its run time sleep where there is nothing to run.
+    schedules: Option<bool>,
     quota: Quota,
     /// Counted for the first thread of a process.
     stop: Stop,
@@ -275,7 +280,8 @@ impl Stream {
             let thread = self.threads.entry(task.tid).or_default();
             (thread.pid, thread.parent) = (task.tgid, task.parent);
             (thread.priority, thread.is_kernel) = (task.priority, task.is_kernel_thread);
-            (thread.comm, thread.draws) = (task.comm, None);
+            // It may run another program by now.
+            (thread.comm, thread.draws, thread.schedules) = (task.comm, None, None);
         }
         None
     }
@@ -477,6 +483,20 @@ impl Stream {
         Some(trigger)
     }
 
+    /// Whether a thread slept for a word for which a scheduler of its program lets it sleep. Shorter sleeps than `asleep` may be are not looked at: looking
+    /// takes longer.
+    fn has_nothing_to_run(&mut self, wait: &Wait, asleep: u64) -> bool {
+        let futex = |call: &Call| call.name == "futex";
+        if asleep < LOOKED_AT || !call_of(&self.calls, wait).is_some_and(futex) {
+            return false;
+        }
+        let pid = self.threads.get(&wait.tid).map(|thread| thread.pid);
+        let Some(first) = pid.and_then(|pid| self.threads.get_mut(&pid)) else {
+            return false;
+        };
+        *first.schedules.get_or_insert_with(|| is_go(first.pid))
+    }
+
     fn fires(&mut self, wait: &Wait, open: bool) -> Option<Trigger> {
         if wait.flags & flag::KERNEL_THREAD != 0 {
             return None;
@@ -498,6 +518,7 @@ impl Stream {
                 true => waits_for_work(call, wait),
                 false => sleeps && !is_loss(&mut self.asks, &self.calls, call, wait),
             });
+        let idle = idle || (!uninterruptible && self.has_nothing_to_run(wait, asleep));
         if !open && self.frames.are_asked() {
             self.sleeps(wait, idle);
         }
