@@ -4,7 +4,7 @@
 //!
 //! 1. A page fault, a lock, a disk, memory, a fence, a grace period of RCU, a stop, the program behind a file system (FUSE, NFS) or a call (seccomp, fanotify): a loss.
 //! 2. A time that the thread named itself (`nanosleep`): idle; what it looked for between short ones is judged later (`naps`).
-//!    A worker of the kernel or of an io_uring without work: idle.
+//!    A worker of the kernel or of an io_uring without work: idle. So is a thread of a run time's scheduler that has nothing to run.
 //! 3. A child (its end may show by a descriptor that it watches alone) or a thread that it joins: as long as that one sleeps on purpose, idle; behind the network, it may be; else a loss.
 //!    So is the first word of a thread that it made since it was idle.
 //!    In the handler of a signal, all but such sleeps: a loss, because what the signal interrupted waits for it.
@@ -21,6 +21,7 @@
 //!    timer ended the wait, or nothing did while the recording or the process went on. It may be idle where the trace cannot tell: the other
 //!    end is another machine, the wake-up was not seen, both threads were there before the recording and either may be
 //!    the one that asks, or the thread that gave its word had been busy all the while (a busy thread is asked without waking it).
+//!    Who slept for the same word of memory meanwhile hands work on: nobody asks.
 //!    It may be, too, where both wake each other, neither is idle in between, and the other was busy all the while: a first
 //!    question to a thread that does not sleep is not seen.
 //!    And where it waits for one descriptor, and the thread that ended it had been busy all the while.

@@ -170,3 +170,139 @@ impl Functions {
         Some(bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: u64 = 0x40_1000;
+    const TEXT_AT: u64 = 0x1000;
+    /// Names, and where each function begins in the code of 0x90 bytes.
+    const FUNCTIONS: [(&str, u32); 3] = [("main.main", 0), ("runtime.stopm", 0x20), ("x.y", 0x80)];
+
+    /// The table of Go 1.20, or of 1.26 where `code` is 0.
+    fn table(code: u64) -> Vec<u8> {
+        let mut names = Vec::new();
+        let mut at = Vec::new();
+        for (name, _) in FUNCTIONS {
+            at.push(names.len() as u32);
+            names.extend_from_slice(name.as_bytes());
+            names.push(0);
+        }
+        let functions = HEADER + names.len();
+        let mut table = Vec::from(MAGIC[1].to_le_bytes());
+        table.extend([0, 0, 1, 8]);
+        let words = [3, 1, code, HEADER as u64, 0, 0, 0, functions as u64];
+        words
+            .iter()
+            .for_each(|word| table.extend(word.to_le_bytes()));
+        table.extend(names);
+        let described = 8 * FUNCTIONS.len() as u32 + 4;
+        for (index, (_, begin)) in FUNCTIONS.iter().enumerate() {
+            table.extend(begin.to_le_bytes());
+            table.extend((described + 8 * index as u32).to_le_bytes());
+        }
+        table.extend(0x90_u32.to_le_bytes());
+        for ((_, begin), name) in FUNCTIONS.iter().zip(at) {
+            table.extend(begin.to_le_bytes());
+            table.extend(name.to_le_bytes());
+        }
+        table
+    }
+
+    /// A program with that table, whose code has `size` bytes, as an ELF file.
+    fn program(table: &[u8], size: u64) -> fs::File {
+        const NAMES: &[u8] = b"\0.text\0.gopclntab\0.shstrtab\0";
+        let end = TEXT_AT + size;
+        let names_at = end + table.len() as u64;
+        let sections_at = names_at + NAMES.len() as u64;
+        let mut elf = Vec::from(*b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0");
+        [TEXT, 64, sections_at]
+            .iter()
+            .for_each(|word| elf.extend(word.to_le_bytes()));
+        elf.extend(0_u32.to_le_bytes());
+        [64_u16, 56, 1, 64, 4, 3]
+            .iter()
+            .for_each(|word| elf.extend(word.to_le_bytes()));
+        // One segment, of code.
+        elf.extend([1_u32, 5].iter().flat_map(|word| word.to_le_bytes()));
+        let segment = [TEXT_AT, TEXT, TEXT, size, size, 0x1000];
+        segment
+            .iter()
+            .for_each(|word| elf.extend(word.to_le_bytes()));
+        elf.resize(end as usize, 0);
+        elf.extend_from_slice(table);
+        elf.extend_from_slice(NAMES);
+        elf.extend([0; 64]);
+        let lengths = [size, table.len() as u64, NAMES.len() as u64];
+        let places = [
+            (1, 6, TEXT, TEXT_AT),
+            (7, 2, 0x50_0000, end),
+            (18, 0, 0, names_at),
+        ];
+        for ((name, flags, address, at), length) in places.into_iter().zip(lengths) {
+            elf.extend(
+                [name, if name == 18 { 3_u32 } else { 1 }]
+                    .iter()
+                    .flat_map(|word| word.to_le_bytes()),
+            );
+            let words = [flags, address, at, length, 0, 1, 0];
+            words
+                .iter()
+                .for_each(|word: &u64| elf.extend(word.to_le_bytes()));
+        }
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, &elf).unwrap();
+        file
+    }
+
+    #[test]
+    fn functions_without_symbols_have_names() {
+        for code in [TEXT, 0] {
+            let file = program(&table(code), 0x90);
+            let functions = Functions::of(&file).unwrap();
+            let name = |offset| functions.name(&file, TEXT_AT + offset);
+            for (offset, expected) in [
+                (0, "main.main"),
+                (0x1f, "main.main"),
+                (0x20, "runtime.stopm"),
+                (0x8f, "x.y"),
+            ] {
+                assert_eq!(
+                    name(offset).as_deref(),
+                    Some(expected),
+                    "{offset:#x} {code:#x}"
+                );
+            }
+            assert_eq!(name(0x90), None);
+            assert_eq!(functions.name(&file, TEXT_AT - 1), None);
+        }
+    }
+
+    /// Where Go's code begins is not known then: a wrong name is worse than none.
+    #[test]
+    fn code_of_c_before_that_of_go_has_no_names() {
+        assert_eq!(Functions::of(&program(&table(0), 0x1090)), None);
+        assert!(Functions::of(&program(&table(TEXT), 0x1090)).is_some());
+    }
+
+    /// A table is whatever somebody has put there.
+    #[test]
+    fn a_damaged_table_has_no_names_and_ends() {
+        let whole = table(TEXT);
+        for length in 0..whole.len() {
+            let file = program(&whole[..length], 0x90);
+            if let Some(functions) = Functions::of(&file) {
+                (0..0x90).for_each(|offset| drop(functions.name(&file, TEXT_AT + offset)));
+            }
+        }
+        for at in 4..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] = 0xff;
+            let file = program(&damaged, 0x90);
+            if let Some(functions) = Functions::of(&file) {
+                (0..0x90).for_each(|offset| drop(functions.name(&file, TEXT_AT + offset)));
+            }
+        }
+    }
+}
