@@ -691,6 +691,30 @@ fn judged(rows: &[Event], born: bool) -> Vec<(Idleness, u64)> {
     found
 }
 
+/// Without stacks the trace says which processes run Go: their threads wake each other and have nothing to run meanwhile.
+#[test]
+fn threads_of_go_are_idle_without_stacks_too() {
+    let futex = |tid, times, by| {
+        let waker = woken_by(by, Some("futex"));
+        wait_row(
+            tid,
+            times,
+            ("futex", [0x10 * u64::from(tid), 128, 0]),
+            waker,
+        )
+    };
+    let rows = [futex(2, [1, 3, 3], 1), futex(1, [4, 200, 200], 2)];
+    for (schedulers, expected) in [(vec![], Idleness::Stalled), (vec![7], Idleness::Idle)] {
+        let mut graph = Graph::of(&Metadata {
+            schedulers,
+            ..Metadata::default()
+        });
+        are_born(&mut graph, &rows);
+        rows.iter().for_each(|row| graph.event(row));
+        assert_eq!(graph.threads[&1].last.unwrap().idleness, Some(expected));
+    }
+}
+
 fn with_pid(row: Event, pid: u32) -> Event {
     let pid = Some(pid);
     Event { pid, ..row }

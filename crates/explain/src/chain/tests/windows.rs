@@ -133,7 +133,10 @@ fn what_was_lost_names_waker_culprit_and_disk() {
         [Op::Write(8 * MS), Op::Sleep(9 * MS)].repeat(20),
     );
     machine.run(10_000 * MS);
-    let mut graph = Graph::with_disks(&BTreeMap::from([("sda".to_owned(), "the disk".to_owned())]));
+    let mut graph = Graph::of(&Metadata {
+        disks: BTreeMap::from([("sda".to_owned(), "the disk".to_owned())]),
+        ..Metadata::default()
+    });
     are_born(&mut graph, &machine.rows);
     graph.keep_lost();
     let mut lost = Vec::new();
