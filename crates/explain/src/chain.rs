@@ -42,7 +42,7 @@ use crate::recent::is_same;
 use crate::tids::Tids;
 use crate::why::Why;
 use account::Totals;
-use cpus::Cpus;
+use cpus::{Cpus, UNKNOWN};
 use disk::{Disks, Share};
 use file_locks::FileLocks;
 use history::{Line, MOST_PIECES, Past, Piece};
@@ -172,6 +172,8 @@ struct Thread {
     /// When it got a CPU.
     ran: u64,
     cpu: Option<u32>,
+    /// Where [`Cpus`] has that; `u32::MAX`: it does not.
+    arrival: u32,
     /// When another thread was first seen on that CPU since.
     off_by: Option<u64>,
     /// The chain of its running now.
@@ -471,6 +473,9 @@ impl Graph {
             let lost = self.paths.leaf(actor, Doing::Broken(Break::Lost));
             pieces.push(lost, left - until);
         }
+        if let Some(cpu) = thread.cpu {
+            self.cpus.leaves(cpu, thread.arrival, tid, until);
+        }
 
         let dead = wait.state == Some(State::Dead);
         let runnable = wait.state == Some(State::Runnable);
@@ -503,11 +508,11 @@ impl Graph {
         }
 
         let from = pieces.0.len();
-        if self.sleep.shorten(MOST_PIECES) {
+        if self.sleep.shorten(MOST_PIECES, NOT_KEPT) {
             let rest = self.paths.chain(hop, NOT_KEPT);
             self.sleep.renames(NOT_KEPT, rest);
         }
-        if self.queue.shorten(MOST_BEHIND) {
+        if self.queue.shorten(MOST_BEHIND, NOT_KEPT) {
             let rest = self.paths.leaf(actor, Doing::Queued { behind: NOBODY });
             self.queue.renames(NOT_KEPT, rest);
         }
@@ -533,7 +538,13 @@ impl Graph {
         }
         self.pieces = pieces;
         thread.ran = end;
-        thread.cpu = event.cpu;
+        (thread.cpu, thread.arrival) = (event.cpu, u32::MAX);
+        let arrived = event.cpu.filter(|_| over && !dead).map(|cpu| {
+            let previous = wait.previous.as_ref().map(|task| task.tid);
+            let (before, number) = self.cpus.arrives(cpu, end, tid, previous);
+            thread.arrival = number;
+            (cpu, before)
+        });
         thread.off_by = None;
         thread.running = thread.runs;
         if let (Some(woken), Some(waker)) = (wait.woken, &wait.waker) {
@@ -554,15 +565,12 @@ impl Graph {
             }
             return;
         }
-        if let Some(cpu) = event.cpu.filter(|_| over) {
-            let previous = wait.previous.as_ref().map(|task| task.tid);
-            let before = self.cpus.arrives(cpu, end, tid, previous);
-            if let Some(gone) = before.filter(|&gone| gone != tid)
-                && let Some(gone) = self.threads.get_mut(&gone)
-                && gone.cpu == Some(cpu)
-            {
-                gone.off_by.get_or_insert(end);
-            }
+        if let Some((cpu, Some(gone))) = arrived
+            && gone != tid
+            && let Some(gone) = self.threads.get_mut(&gone)
+            && gone.cpu == Some(cpu)
+        {
+            gone.off_by.get_or_insert(end);
         }
     }
 
@@ -1237,33 +1245,28 @@ impl Graph {
         }
         let previous = wait.previous.as_ref();
         let mut cpu = event.cpu;
-        // Where the switch from the one before is hidden, the last that was seen there had the CPU.
-        let last = || {
-            cpu.and_then(|cpu| self.cpus.last_on(cpu))
-                .filter(|&last| event.tid != Some(last))
-        };
-        let Some(mut had) = previous.map(|task| task.tid).or_else(last) else {
-            let unknown = self.paths.leaf(actor, Doing::Queued { behind: NOBODY });
-            self.queue.push(unknown, end - ready);
-            return;
-        };
+        let mut had = previous.map_or(UNKNOWN, |task| task.tid);
         // A CPU that became idle took the thread over from the queue of another.
         if had == 0
             && end - ready >= WAKE_LATENCY
-            && wait.left_cpu.is_some()
             && wait.left_cpu != cpu
-            && let Some(other) = wait.left_cpu.and_then(|cpu| self.cpus.last_on(cpu))
+            && let Some(other) = wait.left_cpu.and_then(|cpu| self.cpus.last_on(cpu, ready))
             && event.tid != Some(other)
         {
-            (cpu, had) = (wait.left_cpu, other);
+            (cpu, had) = (wait.left_cpu, UNKNOWN);
         }
         let mut line = std::mem::take(&mut self.had);
         line.clear();
-        self.cpus.behind(cpu, ready, end, had, &mut line);
+        self.cpus.behind(cpu, (ready, end), had, &mut line);
         // A real-time thread waits behind no other so long.
         let is_real_time = |priority: i32| priority < REAL_TIME;
         let urgent = wait.priority.is_some_and(is_real_time) && end - ready >= WAKE_LATENCY;
         for piece in line.0.iter().rev() {
+            if piece.path == UNKNOWN {
+                let unknown = self.paths.queued(actor, NOBODY);
+                self.queue.push(unknown, piece.ns);
+                continue;
+            }
             let known = previous.filter(|task| task.tid == piece.path);
             let behind = self.actor(piece.path, known.and_then(|task| task.comm.as_ref()));
             let other = self.paths.actor_at(behind).priority;
@@ -1538,6 +1541,7 @@ impl Thread {
             kernel: false,
             ran: begin,
             cpu: None,
+            arrival: u32::MAX,
             off_by: None,
             running: runs,
             runs,

@@ -1,88 +1,391 @@
-//! Which threads had a CPU while another waited for it.
+//! Which threads had a CPU while another waited for it: the newest turns one by one, older ones as sums of stretches of time.
 
-use std::collections::VecDeque;
+use super::history::{Line, Piece};
 
-use super::history::Line;
-
-/// Arrivals on a CPU that are remembered.
-const MOST_ARRIVALS: usize = 128;
+/// Arrivals on a CPU that are remembered one by one, and how many of the oldest become a stretch when there are more.
+const EXACT: usize = 128;
+const FOLDED: usize = 32;
+/// Stretches of a size: of more, the two oldest become one of twice that. So a CPU has as many as the logarithm of its arrivals.
+const MOST_OF_A_SIZE: usize = 8;
+/// Threads of a stretch: those that had the CPU for longest.
+const MOST_THREADS: usize = 8;
+/// Threads that are summed before that.
+const MOST_SUMMED: usize = 24;
+/// Threads of the older part of a wait.
+const MOST_OLDER: usize = 16;
 /// CPUs that a trace may name.
 const MOST_CPUS: usize = 1 << 16;
+/// In place of a thread's number: it is not known who had the CPU.
+pub(super) const UNKNOWN: u32 = u32::MAX;
+/// In place of the time at which a thread left: it was not seen to leave.
+const NOT_SEEN: u64 = u64::MAX;
 
+/// A thread gets a CPU.
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
     time: u64,
+    /// When the thread left, which is known when it runs again.
+    left: u64,
     tid: u32,
     /// The thread that had the CPU before; 0 is idle.
-    previous: Option<u32>,
+    previous: u32,
+}
+
+impl Arrival {
+    /// Appends, latest first, who had the CPU from `from` to `to`, when `previous` lost it. `guess`: where the trace does not say who had it,
+    /// the thread that arrived did.
+    #[inline]
+    fn share(
+        self,
+        (from, to): (u64, u64),
+        previous: u32,
+        guess: bool,
+        mut push: impl FnMut(u32, u64),
+    ) {
+        if previous == self.tid {
+            return push(self.tid, to - from);
+        }
+        let left = match self.left {
+            NOT_SEEN if guess && previous == UNKNOWN => to,
+            NOT_SEEN => from,
+            left => left.clamp(from, to),
+        };
+        push(previous, to - left);
+        push(self.tid, left - from);
+    }
+}
+
+/// Sums of the first threads that come; those that find no room are left out.
+struct Had {
+    count: usize,
+    pieces: [Piece; MOST_SUMMED],
+}
+
+impl Had {
+    fn new() -> Had {
+        Had {
+            count: 0,
+            pieces: [Piece { path: 0, ns: 0 }; MOST_SUMMED],
+        }
+    }
+
+    fn push(&mut self, tid: u32, ns: u64) {
+        if ns == 0 || tid == UNKNOWN {
+            return;
+        }
+        let known = &mut self.pieces[..self.count];
+        if let Some(piece) = known.iter_mut().find(|piece| piece.path == tid) {
+            piece.ns += ns;
+        } else if let Some(free) = self.pieces.get_mut(self.count) {
+            *free = Piece { path: tid, ns };
+            self.count += 1;
+        }
+    }
+
+    /// Returns those that had the CPU for longest.
+    fn longest(mut self) -> [Piece; MOST_THREADS] {
+        if self.count > MOST_THREADS {
+            let longest = |piece: &Piece| (std::cmp::Reverse(piece.ns), piece.path);
+            self.pieces
+                .select_nth_unstable_by_key(MOST_THREADS, longest);
+        }
+        std::array::from_fn(|at| self.pieces[at])
+    }
+}
+
+/// How long threads had a CPU from `begin` to `end`. Who had it for the rest is not known.
+#[derive(Debug)]
+struct Stretch {
+    begin: u64,
+    end: u64,
+    /// How often it was doubled by merging: larger ones come before smaller ones.
+    doubled: u8,
+    /// Each thread once; unused ones have no time.
+    had: [Piece; MOST_THREADS],
+}
+
+impl Stretch {
+    /// Appends how long each thread had the CPU at least, of `wanted` nanoseconds somewhere in the stretch.
+    fn share(&self, wanted: u64, out: &mut Line) {
+        let elsewhere = (self.end - self.begin) - wanted;
+        let mut known = 0;
+        for piece in &self.had {
+            let ns = piece.ns.saturating_sub(elsewhere);
+            out.push(piece.path, ns);
+            known += ns;
+        }
+        out.push(UNKNOWN, wanted - known);
+    }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Cpus(Vec<VecDeque<Arrival>>);
+struct Cpu {
+    arrivals: Vec<Arrival>,
+    /// Arrivals that are in `older`; the number wraps.
+    folded: u32,
+    /// Each begins where the one before ends, the last one ends at the first of `arrivals`.
+    older: Vec<Stretch>,
+    /// The thread that had the CPU before the first arrival of all.
+    first: u32,
+}
+
+impl Cpu {
+    /// Makes the oldest arrivals a stretch.
+    #[cold]
+    fn fold(&mut self) {
+        let mut had = Had::new();
+        for pair in self.arrivals[..=FOLDED].windows(2) {
+            let (one, next) = (pair[0], pair[1]);
+            let push = |tid, ns| had.push(tid, ns);
+            one.share((one.time, next.time), next.previous, false, push);
+        }
+        self.older.push(Stretch {
+            begin: self.arrivals[0].time,
+            end: self.arrivals[FOLDED].time,
+            doubled: 0,
+            had: had.longest(),
+        });
+        self.arrivals.drain(..FOLDED);
+        self.folded = self.folded.wrapping_add(FOLDED as u32);
+        let mut end = self.older.len();
+        for doubled in 0..u8::MAX {
+            let of_it = |older: &&Stretch| older.doubled == doubled;
+            let begin = end - self.older[..end].iter().rev().take_while(of_it).count();
+            if end - begin <= MOST_OF_A_SIZE {
+                break;
+            }
+            let later = self.older.remove(begin + 1);
+            let earlier = &mut self.older[begin];
+            earlier.end = later.end;
+            earlier.doubled += 1;
+            let mut had = Had::new();
+            for piece in earlier.had.iter().chain(&later.had) {
+                had.push(piece.path, piece.ns);
+            }
+            earlier.had = had.longest();
+            end = begin + 1;
+        }
+    }
+
+    /// Appends who had the CPU from `from` to `to`, which is before all arrivals that are kept.
+    #[cold]
+    fn behind(&self, from: u64, to: u64, out: &mut Line) {
+        let mut line = Line::default();
+        let mut to = to;
+        for stretch in self.older.iter().rev() {
+            if to <= from {
+                break;
+            }
+            let begin = stretch.begin.clamp(from, to);
+            stretch.share(to - begin, &mut line);
+            to = begin;
+        }
+        line.push(self.first, to - from);
+        if !line.shorten(MOST_OLDER, UNKNOWN) {
+            line.sums();
+        }
+        for piece in &line.0 {
+            out.push(piece.path, piece.ns);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Cpus(Vec<Cpu>);
 
 impl Cpus {
-    /// `tid` gets `cpu`. Returns the thread that got it last before that.
+    /// `tid` gets `cpu`. Returns the thread that got it last before that, and the number of this arrival for [`Cpus::leaves`].
     pub(super) fn arrives(
         &mut self,
         cpu: u32,
         time: u64,
         tid: u32,
         previous: Option<u32>,
-    ) -> Option<u32> {
+    ) -> (Option<u32>, u32) {
         let cpu = cpu as usize;
         if cpu >= MOST_CPUS {
-            return None;
+            return (None, 0);
         }
         if cpu >= self.0.len() {
-            self.0.resize_with(cpu + 1, VecDeque::new);
+            self.0.resize_with(cpu + 1, Cpu::default);
         }
-        let arrivals = &mut self.0[cpu];
-        let before = arrivals.back().map(|arrival| arrival.tid);
-        if arrivals.len() >= MOST_ARRIVALS {
-            arrivals.pop_front();
+        let cpu = &mut self.0[cpu];
+        let previous = previous.unwrap_or(UNKNOWN);
+        let (before, time) = match cpu.arrivals.last() {
+            Some(last) => (Some(last.tid), last.time.max(time)),
+            None => {
+                cpu.first = previous;
+                (None, time)
+            }
+        };
+        if cpu.arrivals.len() >= EXACT + FOLDED {
+            cpu.fold();
         }
-        arrivals.push_back(Arrival {
+        let number = cpu.folded.wrapping_add(cpu.arrivals.len() as u32);
+        cpu.arrivals.push(Arrival {
             time,
+            left: NOT_SEEN,
             tid,
             previous,
         });
-        before
+        (before, number)
     }
 
-    /// Appends, latest first, who had `cpu` from `from` to `to`, when a thread got it of `previous`. `out` takes a
-    /// thread's number where a line has a chain.
+    /// `tid`, whose arrival on `cpu` has that number, left it at `time`.
+    pub(super) fn leaves(&mut self, cpu: u32, number: u32, tid: u32, time: u64) {
+        if let Some(cpu) = self.0.get_mut(cpu as usize)
+            && let Some(arrival) = (cpu.arrivals).get_mut(number.wrapping_sub(cpu.folded) as usize)
+            && arrival.tid == tid
+        {
+            arrival.left = time;
+        }
+    }
+
+    /// Appends, latest first, who had `cpu` from `from` to `to`, when a thread got it of `previous`; [`UNKNOWN`] where the trace does not tell.
+    /// Of times that are not kept one by one, threads have their sums. `out` takes a thread's number where a line has a chain.
     pub(super) fn behind(
         &self,
         cpu: Option<u32>,
-        from: u64,
-        to: u64,
-        previous: u32,
+        (from, mut to): (u64, u64),
+        mut previous: u32,
         out: &mut Line,
     ) {
-        let (mut to, mut had) = (to, previous);
-        let arrivals = cpu.and_then(|cpu| self.0.get(cpu as usize));
-        for arrival in arrivals
-            .into_iter()
-            .flat_map(|arrivals| arrivals.iter().rev())
-        {
+        let cpu = cpu.and_then(|cpu| self.0.get(cpu as usize));
+        let Some(cpu) = cpu.filter(|cpu| !cpu.arrivals.is_empty()) else {
+            return out.push(previous, to.saturating_sub(from));
+        };
+        let mut guess = true;
+        for arrival in cpu.arrivals.iter().rev() {
             if to <= from {
                 return;
             }
             let begin = arrival.time.clamp(from, to);
-            out.push(had, to - begin);
-            to = begin;
+            let push = |tid, ns| out.push(tid, ns);
+            arrival.share((begin, to), previous, guess, push);
             // A thread that came and went at one moment, too.
-            let Some(previous) = arrival.previous else {
-                break;
-            };
-            had = previous;
+            (to, previous, guess) = (begin, arrival.previous, false);
         }
-        out.push(had, to.saturating_sub(from));
+        if from < to {
+            cpu.behind(from, to, out);
+        }
     }
 
-    /// Returns the thread that got `cpu` last.
-    pub(super) fn last_on(&self, cpu: u32) -> Option<u32> {
-        let arrivals = self.0.get(cpu as usize)?;
-        Some(arrivals.back()?.tid)
+    /// Returns the thread that got `cpu` last, unless it left by `time`.
+    pub(super) fn last_on(&self, cpu: u32, time: u64) -> Option<u32> {
+        let last = self.0.get(cpu as usize)?.arrivals.last()?;
+        (last.left > time).then_some(last.tid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Threads that have CPU 0 in turn, each from its time until the next one's. Before them it was idle.
+    struct Turns(Vec<(u64, u32)>);
+
+    impl Turns {
+        /// How long each thread had the CPU.
+        fn truth(&self, from: u64, to: u64) -> BTreeMap<u32, u64> {
+            let mut had = BTreeMap::from([(0, self.0[0].0.saturating_sub(from))]);
+            let ends = self.0.iter().skip(1).map(|turn| turn.0).chain([to]);
+            for (&(begin, tid), end) in self.0.iter().zip(ends) {
+                *had.entry(tid).or_default() += end.min(to).saturating_sub(begin.max(from));
+            }
+            had
+        }
+
+        /// What is seen of them; of `hidden` turns not which thread was before them, and of `left` when those threads leave.
+        fn seen(&self, hidden: impl Fn(usize) -> bool, left: impl Fn(usize) -> bool) -> Cpus {
+            let mut cpus = Cpus::default();
+            let mut before = None;
+            for (at, &(time, tid)) in self.0.iter().enumerate() {
+                let previous = (at.checked_sub(1)).map_or(0, |before| self.0[before].1);
+                let (_, number) = cpus.arrives(0, time, tid, (!hidden(at)).then_some(previous));
+                if let Some(before) = before.filter(|_| left(at)) {
+                    cpus.leaves(0, before, self.0[at - 1].1, time);
+                }
+                before = Some(number);
+            }
+            cpus
+        }
+    }
+
+    fn behind(cpus: &Cpus, from: u64, to: u64, previous: u32) -> BTreeMap<u32, u64> {
+        let mut line = Line::default();
+        cpus.behind(Some(0), (from, to), previous, &mut line);
+        let mut had = BTreeMap::new();
+        for piece in &line.0 {
+            *had.entry(piece.path).or_default() += piece.ns;
+        }
+        had
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        /// However old the wait: no thread is said to have had the CPU for longer than it had, and all adds up. Of few threads most is known.
+        #[test]
+        fn nobody_had_it_for_longer_than_it_had(
+            turns in prop::collection::vec((0..1_000_u64, 0..1_000_000_u32), 1..3_000),
+            (threads, hidden, left) in (2..200_u32, 0..4_usize, 0..3_usize),
+            from in prop_oneof![Just(0), 0..1_000_u64],
+        ) {
+            let mut now = 0;
+            let turns = Turns(turns.into_iter().map(|(ns, tid)| {
+                now += ns;
+                (now, tid % threads + 1)
+            }).collect());
+            let hides = |at: usize| hidden > 0 && at.is_multiple_of(hidden + 2);
+            let leaves = |at: usize| left > 0 && !at.is_multiple_of(left + 1);
+            let cpus = turns.seen(hides, leaves);
+            let (from, to) = (now * from / 1_000, now + 50);
+            let truth = turns.truth(from, to);
+            let found = behind(&cpus, from, to, turns.0[turns.0.len() - 1].1);
+            prop_assert_eq!(found.values().sum::<u64>(), to - from);
+            for (tid, ns) in found.iter().filter(|(tid, _)| **tid != UNKNOWN) {
+                let had = truth.get(tid).copied().unwrap_or(0);
+                prop_assert!(*ns <= had, "{} of {}: {:?}", ns, had, tid);
+            }
+            let idle = found.get(&0).copied().unwrap_or(0);
+            prop_assert!(hidden > 0 || turns.0.len() > EXACT || idle == truth[&0]);
+            let unknown = found.get(&UNKNOWN).copied().unwrap_or(0);
+            if hidden == 0 && threads < MOST_THREADS as u32 {
+                prop_assert!(unknown * 4 <= to - from, "{} of {}", unknown, to - from);
+            }
+            let cpu = &cpus.0[0];
+            prop_assert!(cpu.arrivals.len() <= EXACT + FOLDED);
+            prop_assert!(cpu.older.len() <= MOST_OF_A_SIZE * 8);
+        }
+    }
+
+    /// A thread has the CPU for 1 of each 10 us and is not always seen to leave; which one has it after that is hidden.
+    #[test]
+    fn who_left_does_not_have_what_is_hidden() {
+        for (count, one_in) in [(20, 1), (1_000, 1), (20, 2), (1_000, 2)] {
+            let mut cpus = Cpus::default();
+            let mut last = 0;
+            for at in 0..count {
+                (_, last) = cpus.arrives(0, at * 10_000, 7, None);
+                if at % one_in == 0 && at + 1 < count {
+                    cpus.leaves(0, last, 7, at * 10_000 + 1_000);
+                }
+            }
+            let end = count * 10_000;
+            let found = behind(&cpus, 0, end, UNKNOWN);
+            let most = count / one_in * 1_000;
+            assert!(found[&7] <= most + 10_000, "{found:?}");
+            assert_eq!(cpus.last_on(0, end), Some(7));
+            cpus.leaves(0, last, 7, end - 9_000);
+            assert_eq!(cpus.last_on(0, end), None);
+            let found = behind(&cpus, 0, end, UNKNOWN);
+            assert!(found[&7] <= most + 1_000, "{found:?}");
+            assert!(found[&7] * 4 >= most * 3, "{found:?}");
+            assert_eq!(found[&7] + found[&UNKNOWN], end);
+        }
     }
 }

@@ -160,7 +160,7 @@ impl Graph {
         for piece in &behind.0 {
             told.push(self.paths.chain(nap.hop, piece.path), piece.ns);
         }
-        if told.shorten(MOST_PIECES) {
+        if told.shorten(MOST_PIECES, NOT_KEPT) {
             let rest = self.paths.chain(nap.hop, NOT_KEPT);
             told.renames(NOT_KEPT, rest);
         }

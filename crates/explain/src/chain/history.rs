@@ -48,8 +48,8 @@ impl Line {
         }
     }
 
-    /// Keeps at most `most` pieces; returns whether their order is lost by that.
-    pub(super) fn shorten(&mut self, most: usize) -> bool {
+    /// Keeps at most `most` pieces, one of them `rest` for those that find no room; returns whether their order is lost by that.
+    pub(super) fn shorten(&mut self, most: usize, rest: PathId) -> bool {
         if self.0.len() <= most {
             return false;
         }
@@ -57,11 +57,8 @@ impl Line {
         if self.0.len() > most {
             let longest = |piece: &Piece| (std::cmp::Reverse(piece.ns), piece.path);
             self.0.select_nth_unstable_by_key(most - 1, longest);
-            let rest = self.0.drain(most - 1..).map(|piece| piece.ns).sum();
-            self.0.push(Piece {
-                path: NOT_KEPT,
-                ns: rest,
-            });
+            let ns = self.0.drain(most - 1..).map(|piece| piece.ns).sum();
+            self.0.push(Piece { path: rest, ns });
         }
         true
     }
@@ -69,7 +66,7 @@ impl Line {
 
 impl Line {
     /// Makes pieces of one chain one, and puts them in the order of chains.
-    fn sums(&mut self) {
+    pub(super) fn sums(&mut self) {
         let pieces = &mut self.0;
         if pieces.len() > FEW {
             pieces.sort_unstable_by_key(|piece| piece.path);
@@ -365,7 +362,7 @@ impl Merged {
             self.pieces.push(piece.path, piece.ns);
         }
         self.rough |= later.rough;
-        self.rough |= self.pieces.shorten(MOST_PIECES);
+        self.rough |= self.pieces.shorten(MOST_PIECES, NOT_KEPT);
     }
 }
 

@@ -179,7 +179,7 @@ impl Graph {
                 thread.past.replace((begin, end), path, &told.0);
             }
         }
-        if whole.shorten(MOST_PIECES) {
+        if whole.shorten(MOST_PIECES, NOT_KEPT) {
             let rest = self.paths.chain(hop, NOT_KEPT);
             whole.renames(NOT_KEPT, rest);
         }

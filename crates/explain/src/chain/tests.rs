@@ -493,6 +493,79 @@ fn hogs_and_a_slow_child() {
     );
 }
 
+/// Thread `victim` waits for CPU 1 from `ready` ms to the end of 3 s, while two hogs have it 4 ms by turns and a third thread gets 50 us
+/// each 10 ms. `last` has it when the victim gets it. Returns the rows, and how long each thread had the CPU meanwhile.
+fn behind_hogs(ready: u64, last: u32) -> (Vec<Event>, BTreeMap<u32, u64>) {
+    const END: u64 = 3_000 * MS;
+    let (hogs, brief, victim) = ([11, 12], 13, 14);
+    let mut turns = Vec::new();
+    let (mut now, mut turn) = (0, 0);
+    while now < END {
+        turns.push((now, hogs[turn % 2]));
+        let next = now + 4 * MS;
+        let comes = now / (10 * MS) * 10 * MS + 3 * MS;
+        if now < comes && comes < next {
+            turns.extend([(comes, brief), (comes + 50_000, hogs[turn % 2])]);
+        }
+        (now, turn) = (next, turn + 1);
+    }
+    if last == brief {
+        turns.push((END - 50_000, brief));
+    }
+    let mut had = BTreeMap::new();
+    for (turn, &(begin, tid)) in turns.iter().enumerate() {
+        let end = turns.get(turn + 1).map_or(END, |next| next.0);
+        *had.entry(tid).or_default() += end.saturating_sub(begin.max(ready * MS));
+    }
+    turns.push((END, victim));
+    let mut left: HashMap<u32, u64> = [(victim, ready * MS)].into();
+    let mut rows = Vec::new();
+    let mut previous = 0;
+    for (time, tid) in turns {
+        let mut row = with(
+            wait_row(tid, [0, 0, 0], ("", [0; 3]), woken_by(0, None)),
+            |wait| {
+                wait.left = Nanos(left.get(&tid).copied().unwrap_or(0));
+                (wait.woken, wait.waker, wait.call) = (None, None, None);
+                wait.ran = Some(Nanos(time));
+                wait.state = Some(State::Runnable);
+                wait.left_cpu = Some(1);
+                wait.previous = Some(Task {
+                    tid: previous,
+                    comm: None,
+                });
+            },
+        );
+        (row.time, row.cpu) = (Nanos(time), Some(1));
+        rows.push(row);
+        left.insert(previous, time);
+        previous = tid;
+    }
+    (rows, had)
+}
+
+/// A wait that is older than what is kept of its CPU is shared out by what each thread had.
+#[test]
+fn a_long_wait_is_behind_those_who_had_the_cpu() {
+    for (ready, last) in [(0, 13), (1, 12), (700, 13), (1_903, 12), (2_700, 13)] {
+        let (rows, had) = behind_hogs(ready, last);
+        let graph = graph_of(&rows);
+        let (ends, others) = ends(&graph, 14);
+        let length = (3_000 - ready) * MS;
+        assert_eq!((ends.values().sum::<u64>(), others.len()), (length, 0));
+        let behind = |tid| ends.get(&End::Behind(tid)).copied().unwrap_or(0);
+        for (&tid, &ns) in &had {
+            assert!(behind(tid) <= ns, "{ready}: {ends:?}, {had:?}");
+        }
+        let hogs = behind(11) + behind(12);
+        assert!(hogs * 100 >= length * 85, "{ready}: {ends:?}, {had:?}");
+        assert!(
+            behind(13) * 100 >= had[&13] * 80,
+            "{ready}: {ends:?}, {had:?}"
+        );
+    }
+}
+
 /// A row of kind `wait`: when it left, was woken and ran again, in which call, and who woke it.
 fn wait_row(thread: u32, times: [u64; 3], call: (&str, [u64; 3]), waker: Waker) -> Event {
     Event {
