@@ -266,6 +266,7 @@ void actor_enter(struct actor *actor, const char *comm)
 	snprintf(actor->comm, sizeof(actor->comm), "%s", comm);
 	prctl(PR_SET_NAME, actor->comm);
 	actor->schedstat = must(open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC), "/proc/thread-self/schedstat");
+	actor->first_queued = actor->last_queued = run_delay(actor);
 }
 
 /* The second number of schedstat: nanoseconds on a run queue. */
@@ -297,7 +298,8 @@ uint64_t window_end(struct actor *actor)
 
 	window->end = now();
 	window->ran = cpu_time() - actor->ran;
-	window->queued = run_delay(actor) - actor->queued;
+	actor->last_queued = run_delay(actor);
+	window->queued = actor->last_queued - actor->queued;
 	/* Others may read the window once it counts. */
 	__atomic_store_n(&actor->count, actor->count + 1, __ATOMIC_RELEASE);
 	return window->end - window->begin;
@@ -318,6 +320,11 @@ SUM(lost, w->end - w->begin)
 SUM(ran, w->ran)
 SUM(queued, w->queued)
 SUM(slept, without(w->end - w->begin, w->ran + w->queued))
+
+uint64_t queued_between(const struct actor *actor)
+{
+	return without(actor->last_queued - actor->first_queued, queued(actor));
+}
 
 uint64_t overlap_beyond(const struct actor *victim, const struct actor *culprit, uint64_t usual)
 {
@@ -711,12 +718,13 @@ static void print_actors(const char *key, struct actor *const *actors, bool wind
 
 int truth_end(struct truth *truth)
 {
-	uint64_t total = 0, running = 0, queue = 0, rest;
+	uint64_t total = 0, running = 0, queue = 0, between = 0, rest;
 
 	for (int i = 0; truth->victims[i]; i++) {
 		total += lost(truth->victims[i]);
 		running += ran(truth->victims[i]);
 		queue += queued(truth->victims[i]);
+		between += queued_between(truth->victims[i]);
 	}
 	if (truth->without_running) {
 		total = without(total, running);
@@ -726,6 +734,8 @@ int truth_end(struct truth *truth)
 	running = without(running, truth->wanted_ns);
 	if (truth->cause_ns > total)
 		truth->cause_ns = total;
+	total += between;
+	queue += between;
 	/* The cause may be what the thread ran or queued for; no time counts twice. */
 	rest = total - truth->cause_ns;
 	if (queue > rest)

@@ -40,6 +40,7 @@ struct actor {
 	int schedstat;
 	uint32_t count;
 	uint64_t ran, queued; /* counters at the begin of the open window */
+	uint64_t first_queued, last_queued; /* the same, when the thread became this actor and when its last window ended */
 	struct window window[WINDOWS];
 };
 
@@ -90,6 +91,8 @@ uint64_t window_end(struct actor *actor);
 uint64_t lost(const struct actor *actor);
 uint64_t ran(const struct actor *actor);
 uint64_t queued(const struct actor *actor);
+/* Time on a run queue between the windows, which is lost, too. */
+uint64_t queued_between(const struct actor *actor);
 /* Time off the CPU and off the run queue. */
 uint64_t slept(const struct actor *actor);
 /* How much of the victim's windows lies within the culprit's. Each actor's windows must be in order and apart. */
