@@ -76,7 +76,7 @@ int main(int argc, char **argv)
 	folder = must(open(mount_point, O_RDONLY | O_DIRECTORY | O_CLOEXEC), mount_point);
 	must(syncfs(folder), "syncfs");
 	actor_enter(syncer, "syncer");
-	for (int round = 0; round < (fault ? 40 : 5) && slept(syncer) < 800 * MS; round++) {
+	for (int round = 0; round < (fault ? 40 : 1) && slept(syncer) < 800 * MS; round++) {
 		if (fault) {
 			must(ftruncate(fd, 0), "ftruncate");
 			must(lseek(fd, 0, SEEK_SET), "lseek");
