@@ -82,6 +82,8 @@ const MOST_IDLES: usize = 8;
 const DELAYED_ACK: std::ops::Range<u64> = 36_000_000..52_000_000;
 /// The kernel's priorities below this are those of real-time policies (MAX_RT_PRIO, include/linux/sched/prio.h).
 const REAL_TIME: i32 = 100;
+/// In a futex's operation: only threads of one process use the word (FUTEX_PRIVATE_FLAG).
+const FUTEX_PRIVATE: u64 = 128;
 /// Pieces of one wait for a CPU.
 const MOST_BEHIND: usize = 16;
 
@@ -649,7 +651,7 @@ impl Graph {
         let many = several && !wait.call.as_ref().is_some_and(sleeps::of_two);
         let makes_it = self.was_made_for_it(tid, ended, many);
         let asked = self.asked(
-            tid,
+            (tid, wait),
             what,
             ended,
             (left, woken),
@@ -976,7 +978,7 @@ impl Graph {
     /// Whether `tid` had asked for what ended its sleep at `woken`.
     fn asked(
         &mut self,
-        tid: u32,
+        (tid, wait): (u32, &Wait),
         what: For,
         ended: Ended,
         (left, woken): (u64, u64),
@@ -1005,8 +1007,15 @@ impl Graph {
                 Ended::By(by) => self.threads.get(&by),
                 _ => None,
             };
-            let one_of_its_pool =
-                by.is_some_and(|by| by.pid == pid && by.words.slept_beside(address, left));
+            // Processes that share memory have it at one address where one is a fork of the other.
+            let operation = wait.call.as_ref().and_then(|call| call.arguments[1]);
+            let shares = operation.is_some_and(|operation| operation & FUTEX_PRIVATE == 0);
+            let own = self.threads.get(&tid);
+            let one_of_its_pool = by.is_some_and(|by| {
+                let beside = (shares || by.pid == pid) && by.words.slept_beside(address, left);
+                let named = own.is_some_and(|own| idle::are_of_a_pool(&own.comm, &by.comm));
+                beside || (by.pid == pid && named)
+            });
             if let Some(thread) = self.threads.get_mut(&tid) {
                 thread.words.slept(address, woken);
             }
@@ -1071,6 +1080,7 @@ impl Graph {
             woken,
             received,
             several,
+            word: matches!(what, For::Word { .. }),
         };
         let through = self.asked_through(tid, by, left);
         let woken_by = |of: u32| self.threads.get(&of).and_then(|thread| thread.woken_by);

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rustix::process::Signal;
 use stopgap_events::units::Nanos;
-use stopgap_explain::chain::live::{Asks, ByCall, Slept, by_call, may_carry};
+use stopgap_explain::chain::live::{Asks, ByCall, Slept, are_of_a_pool, by_call, may_carry};
 use stopgap_stats::watch::{Sender, Trigger, TriggerKind};
 use stopgap_tracer::black_box::{Record, Signal as SignalRecord, TaskEvent, Wait, Waking, flag};
 use stopgap_tracer::perf::go::is_go;
@@ -80,7 +80,13 @@ fn place_of(wait: &Wait) -> SleepPlace {
 }
 
 /// Whether a sleep that is over was a loss, and not for work.
-fn is_loss(asks: &mut Asks, calls: &[Option<Call>], call: &Call, wait: &Wait) -> bool {
+fn is_loss(
+    asks: &mut Asks,
+    threads: &HashMap<u32, Thread>,
+    calls: &[Option<Call>],
+    call: &Call,
+    wait: &Wait,
+) -> bool {
     let waker_call = wait
         .waker_call
         .and_then(|number| calls.get(number as usize)?.as_ref());
@@ -100,6 +106,10 @@ fn is_loss(asks: &mut Asks, calls: &[Option<Call>], call: &Call, wait: &Wait) ->
         arguments: wait.arguments.map(Some),
         waker,
         waker_call: waker_call.map(|call| &*call.name),
+        by_its_pool: match (threads.get(&wait.tid), threads.get(&wait.waker)) {
+            (Some(own), Some(by)) => own.pid == by.pid && are_of_a_pool(&own.comm, &by.comm),
+            _ => false,
+        },
     })
 }
 
@@ -516,7 +526,7 @@ impl Stream {
         let idle = !uninterruptible
             && call_of(&self.calls, wait).is_none_or(|call| match open {
                 true => waits_for_work(call, wait),
-                false => sleeps && !is_loss(&mut self.asks, &self.calls, call, wait),
+                false => sleeps && !is_loss(&mut self.asks, &self.threads, &self.calls, call, wait),
             });
         let idle = idle || (!uninterruptible && self.has_nothing_to_run(wait, asleep));
         if !open && self.frames.are_asked() {

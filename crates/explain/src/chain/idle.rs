@@ -21,7 +21,8 @@
 //!    timer ended the wait, or nothing did while the recording or the process went on. It may be idle where the trace cannot tell: the other
 //!    end is another machine, the wake-up was not seen, both threads were there before the recording and either may be
 //!    the one that asks, or the thread that gave its word had been busy all the while (a busy thread is asked without waking it).
-//!    Who slept for the same word of memory meanwhile hands work on: nobody asks.
+//!    Who slept for the same word of memory meanwhile, or has the other's name but for its last number, hands work on: nobody asks. Nor does a word
+//!    answer of one that had nothing to do since it was asked.
 //!    It may be, too, where both wake each other, neither is idle in between, and the other was busy all the while: a first
 //!    question to a thread that does not sleep is not seen.
 //!    And where it waits for one descriptor, and the thread that ended it had been busy all the while.
@@ -135,6 +136,8 @@ pub(super) struct Met {
     pub(super) received: bool,
     /// Whether the sleeper waits for several descriptors at once.
     pub(super) several: bool,
+    /// Whether it waits for a word.
+    pub(super) word: bool,
 }
 
 impl Pair {
@@ -182,6 +185,18 @@ fn is_many(one: u32, other: u32) -> bool {
     one >= 2 + 3 * other.min(1 << 20)
 }
 
+/// Letters that names of threads of a pool have in common, at least.
+const COMMON: usize = 3;
+
+/// Whether two threads of a process have names that differ in their last number alone, as `pool-1-thread-2`.
+#[must_use]
+pub fn are_of_a_pool(one: &str, other: &str) -> bool {
+    let stem = |name: &'_ str| name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    let (end, same) = (stem(one), one != other && stem(other) == stem(one));
+    let letters = one[..end].bytes().filter(u8::is_ascii_alphabetic).count();
+    same && end < one.len() && end < other.len() && one[..end] == other[..end] && letters >= COMMON
+}
+
 /// Words of memory that are remembered of a thread.
 const MOST_WORDS: usize = 4;
 
@@ -207,7 +222,7 @@ impl Words {
 
 impl Pairs {
     /// `waker` has woken `sleeper` at `at`, which waited for bytes, events, a signal or a word since `left`.
-    fn wakes(&mut self, waker: One, sleeper: One, left: u64, at: u64) -> Asked {
+    fn wakes(&mut self, waker: One, sleeper: One, left: u64, at: u64, word: bool) -> Asked {
         let key = (waker.tid.min(sleeper.tid), waker.tid.max(sleeper.tid));
         if self.0.len() >= MOST_PAIRS {
             self.0.clear();
@@ -251,7 +266,8 @@ impl Pairs {
         // that is idle until another asks takes the question of this one then, too. It may have waited again before the other got a CPU.
         let was_told = pair.woken[by] > 0 && pair.woken[by] >= pair.woken[of];
         let since = pair.woken[by].max(left);
-        if was_told && (since + 1..=at).contains(&waker.idled) {
+        let idled_since = was_told && (since + 1..=at).contains(&waker.idled);
+        if idled_since {
             let count = match waker.napped {
                 false => &mut pair.idle[by],
                 true => &mut pair.naps[by],
@@ -279,6 +295,12 @@ impl Pairs {
                 } else {
                     Asked::No
                 }
+            }
+            // It had nothing to do since it was asked, so this is no answer: threads of a pool give each other work in both directions. A loop of
+            // events waits for others while it has questions to answer.
+            Some(_) if idled_since && word && !waker.several && !waker.napped => {
+                pair.open = None;
+                Asked::No
             }
             Some(_) if pair.open.take().is_some() => {
                 pair.answers[0] = pair.answers[0].saturating_add(u32::from(!pair.greets));
@@ -319,7 +341,7 @@ impl Pairs {
             self.receives(waker, sleeper, met.left, met.woken);
             return Asked::Yes;
         }
-        let asked = self.wakes(waker, sleeper, met.left, met.woken);
+        let asked = self.wakes(waker, sleeper, met.left, met.woken, met.word);
         let handed_on = asked != Asked::Yes && self.was_handed_on(sleeper.tid, waker.tid, woken_by);
         if handed_on { Asked::Yes } else { asked }
     }
@@ -330,7 +352,7 @@ impl Pairs {
         let (by, of) = if reader.tid == key.0 { (0, 1) } else { (1, 0) };
         let seen = |pair: &Pair| pair.woken[by] > pair.woken[of];
         if !self.0.get(&key).is_some_and(seen) {
-            self.wakes(sender, reader, left, at);
+            self.wakes(sender, reader, left, at, false);
         }
     }
 

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use stopgap_stats::explain::Idleness;
 
+pub use super::idle::are_of_a_pool;
 use super::idle::{self, Asked, Asleep, Met, One, Pairs, Words};
 use super::path::{For, Quick};
 use super::sleeps::{Ended, Family, family_of, is_mutex, sends_at_once, waits_for_room, what_of};
@@ -102,6 +103,8 @@ pub struct Slept<'a> {
     pub waker: Option<u32>,
     /// The call that the waker was in.
     pub waker_call: Option<&'a str>,
+    /// Whether both threads are of one pool of their process ([`are_of_a_pool`]).
+    pub by_its_pool: bool,
 }
 
 /// What is known of a thread.
@@ -170,7 +173,8 @@ impl Asks {
         let one_of_its_pool = match (what, slept.waker) {
             (For::Word { address }, Some(waker)) => {
                 let waker = self.threads.get(&waker);
-                waker.is_some_and(|waker| waker.words.slept_beside(address, slept.left))
+                let beside = |waker: &Thread| waker.words.slept_beside(address, slept.left);
+                slept.by_its_pool || waker.is_some_and(beside)
             }
             _ => false,
         };
@@ -235,6 +239,7 @@ impl Asks {
             woken: slept.woken,
             received,
             several,
+            word: slept.call == "futex",
         };
         let woken_by = |of: u32| self.threads.get(&of).and_then(|thread| thread.woken_by);
         self.pairs.ends(&met, woken_by)
@@ -278,6 +283,7 @@ mod tests {
             arguments: [Some(3), None, None],
             waker: Some(waker),
             waker_call: Some("write"),
+            by_its_pool: false,
         };
         let mut asks = Asks::default();
         asks.born(7, 1, 0);
@@ -322,6 +328,7 @@ mod tests {
             arguments: [Some(3), Some(2), None],
             waker: Some(waker),
             waker_call: Some("write"),
+            by_its_pool: false,
         };
         assert!(!asks.is_loss(&slept(8, 7, "read", 1_000)));
         assert!(!asks.is_loss(&slept(7, 8, "poll", 2_000)));

@@ -764,6 +764,60 @@ fn judged(rows: &[Event], born: bool) -> Vec<(Idleness, u64)> {
     found
 }
 
+#[test]
+fn threads_of_a_pool_are_known_by_their_names() {
+    for (one, other, expected) in [
+        ("pool-1-thread-1", "pool-1-thread-3", true),
+        ("worker9", "worker10", true),
+        ("pool-1-thread-1", "pool-2-thread-1", false),
+        ("client1", "server1", false),
+        ("worker", "worker1", false),
+        ("t1", "t2", false),
+        ("worker1", "worker1", false),
+        ("1", "2", false),
+        ("", "", false),
+    ] {
+        assert_eq!(idle::are_of_a_pool(one, other), expected, "{one} {other}");
+    }
+}
+
+/// Workers hand work on by a word of each one's own, as Java's do.
+#[test]
+fn threads_of_a_pool_ask_each_other_for_nothing() {
+    let name = |row: Event, stem: &str| {
+        let tid = row.tid.unwrap();
+        let comm = Some(format!("{stem}{tid}").into());
+        Event { comm, ..row }
+    };
+    let futex = |tid, times, by| {
+        let waker = woken_by(by, Some("futex"));
+        wait_row(
+            tid,
+            times,
+            ("futex", [0x10 * u64::from(tid), 393, 0]),
+            waker,
+        )
+    };
+    for (stem, expected) in [("caller-", Idleness::Idle), ("t", Idleness::Stalled)] {
+        let sleep = wait_row(
+            2,
+            [5, 190, 190],
+            ("clock_nanosleep", [0; 3]),
+            woken_by(0, None),
+        );
+        let rows = [futex(2, [1, 3, 3], 1), sleep, futex(1, [4, 200, 200], 2)];
+        let mut graph = Graph::new();
+        are_born(&mut graph, &rows);
+        rows.into_iter()
+            .for_each(|row| graph.event(&name(row, stem)));
+        assert_eq!(
+            graph.threads[&1].last.unwrap().idleness,
+            Some(expected),
+            "{stem}"
+        );
+    }
+}
+
 /// Without stacks the trace says which processes run Go: their threads wake each other and have nothing to run meanwhile.
 #[test]
 fn threads_of_go_are_idle_without_stacks_too() {

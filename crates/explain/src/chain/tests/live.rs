@@ -24,6 +24,7 @@ fn told(asks: &mut Asks, row: &Event) -> Option<bool> {
             arguments: call.arguments,
             waker: by_task.then_some(waker.task.tid),
             waker_call,
+            by_its_pool: false,
         })
     })
 }
