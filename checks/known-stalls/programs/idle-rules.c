@@ -226,12 +226,12 @@ static void sigchld_wait(void)
 }
 
 /* The answerer stops the waiter, which computes, by a signal whose handler waits; nobody has asked for that. */
-static volatile sig_atomic_t stopped;
+static volatile sig_atomic_t stopped; /* so often: the next signal may come before the last one has been seen */
 static void stop(int number)
 {
 	(void)number;
 	await(&both->word);
-	stopped = 1;
+	stopped = stopped + 1;
 }
 static void handler_make(void)
 {
@@ -249,9 +249,11 @@ static void handler_stop(void)
 }
 static void handler_wait(void)
 {
-	while (!stopped)
+	static sig_atomic_t seen;
+
+	while (stopped == seen)
 		burn(MS / 10);
-	stopped = 0;
+	seen++;
 }
 static void word_tell(void)
 {
