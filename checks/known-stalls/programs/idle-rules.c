@@ -251,9 +251,11 @@ static void handler_wait(void)
 {
 	static sig_atomic_t seen;
 
-	while (stopped == seen)
+	sig_atomic_t now_seen;
+
+	while ((now_seen = stopped) == seen)
 		burn(MS / 10);
-	seen++;
+	seen = now_seen;
 }
 static void word_tell(void)
 {
