@@ -188,11 +188,16 @@ fn is_many(one: u32, other: u32) -> bool {
 /// Letters that names of threads of a pool have in common, at least.
 const COMMON: usize = 3;
 
-/// Whether two threads of a process have names that differ in their last number alone, as `pool-1-thread-2`.
+/// Bytes of a thread's name that the kernel keeps (TASK_COMM_LEN, and a zero).
+const LONGEST_NAME: usize = 15;
+
+/// Whether two threads of a process have names that differ in their last number alone, as `pool-1-thread-2`. Of `pool-1-thread-12` the
+/// kernel cuts off the last digit: then both may have one name.
 #[must_use]
 pub fn are_of_a_pool(one: &str, other: &str) -> bool {
     let stem = |name: &'_ str| name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-    let (end, same) = (stem(one), one != other && stem(other) == stem(one));
+    let apart = one != other || one.len() == LONGEST_NAME;
+    let (end, same) = (stem(one), apart && stem(other) == stem(one));
     let letters = one[..end].bytes().filter(u8::is_ascii_alphabetic).count();
     same && end < one.len() && end < other.len() && one[..end] == other[..end] && letters >= COMMON
 }

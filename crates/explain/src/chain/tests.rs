@@ -769,6 +769,8 @@ fn threads_of_a_pool_are_known_by_their_names() {
     for (one, other, expected) in [
         ("pool-1-thread-1", "pool-1-thread-3", true),
         ("worker9", "worker10", true),
+        ("pool-1-thread-1", "pool-1-thread-1", true),
+        ("a-long-name-abc", "a-long-name-abc", false),
         ("pool-1-thread-1", "pool-2-thread-1", false),
         ("client1", "server1", false),
         ("worker", "worker1", false),
