@@ -198,7 +198,11 @@ pub(crate) fn table(head: &str, rows: impl IntoIterator<Item = Vec<String>>) -> 
     let mut table = Table::with_heads(heads);
     table.rows = rows;
     let (width, colour) = (u16::MAX, false);
-    table.text(Style { width, colour })
+    table.text(Style {
+        width,
+        colour,
+        verbose: false,
+    })
 }
 
 /// Returns a figure with so many digits, `-` where it is unknown.

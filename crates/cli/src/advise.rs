@@ -11,7 +11,7 @@ use stopgap_stats::document::Document;
 use crate::args::AdviseChunks;
 use crate::failure::Failure;
 use crate::replay::chunks;
-use crate::session;
+use crate::{session, voice};
 
 /// Builds what `flags` say by every policy, chooses one, writes the record and prints it.
 pub(crate) fn chunks(flags: &AdviseChunks) -> Result<ExitCode, Failure> {
@@ -41,6 +41,6 @@ pub(crate) fn chunks(flags: &AdviseChunks) -> Result<ExitCode, Failure> {
     outcome
         .destination
         .write("advise-chunks", &advise.to_json(), || {
-            screen::screen(&advise, session::style())
+            screen::screen(&advise, voice::style())
         })
 }

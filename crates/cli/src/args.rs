@@ -28,6 +28,7 @@ use stopgap_explain::Request;
 
 use crate::export::Form;
 use crate::failure::{DONE, ERROR, Failure, NOT_THE_COMMAND};
+use crate::voice::Voice;
 
 pub(crate) use chunks::{Advise, AdviseChunks, AdviseQuestion, ChunksInput, ReplayChunks};
 pub(crate) use compare::{Compare, FailOn};
@@ -50,6 +51,8 @@ pub(crate) use watch::{FAULT, Frame, FrameOf, Limit, MapGrowth, Resource, Watch,
 #[derive(Debug, Parser)]
 #[command(name = "stopgap", version, propagate_version = true, after_help = EXIT)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) voice: Voice,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -164,9 +167,6 @@ pub(crate) struct Explain {
     /// Print JSON (schema stopgap.explain/2) instead of the screen.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Say all: who switched why, each task's time, slow operations, memory.
-    #[arg(short, long, conflicts_with = "json")]
-    pub(crate) verbose: bool,
     /// How many of the slowest operations --verbose and --json tell, up to 10k.
     #[arg(long, value_name = "N", value_parser = count, default_value = "10")]
     pub(crate) top: u64,

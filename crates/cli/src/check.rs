@@ -15,7 +15,8 @@ use crate::args;
 use crate::failure::{DONE, Failure, UNSUPPORTED};
 use crate::output;
 use crate::report;
-use crate::session::{self, Session};
+use crate::session::Session;
+use crate::voice;
 
 pub(crate) fn run(args: &args::Check) -> Result<ExitCode, Failure> {
     let mut session = Session::begin(&args.common)?;
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &args::Check) -> Result<ExitCode, Failure> {
         &session.records,
         args.common.json,
         |run, place| {
-            let style = session::style();
+            let style = voice::style();
             let mut text = screen::first(run, style) + &screen::foot(run, place);
             if let Ok(report) = &report {
                 text.push_str(&report::line(report));

@@ -27,7 +27,7 @@ use crate::args;
 use crate::failure::{BISECT_BAD, BISECT_SKIP, CANNOT_TELL, DONE, Failure, REGRESSION};
 use crate::session::tell;
 use crate::whole_file::WholeFile;
-use crate::{output, places, session};
+use crate::{output, places, session, voice};
 
 /// Sides to compare.
 struct Input {
@@ -223,7 +223,7 @@ fn report(
                 runs: runs.as_deref(),
                 record,
             };
-            let mut text = screen(comparison, &beside, session::style());
+            let mut text = screen(comparison, &beside, voice::style());
             if args.annotations {
                 text.push_str(&gate::annotations(comparison));
             }

@@ -10,7 +10,7 @@ use stopgap_report::doctor as table;
 
 use crate::args;
 use crate::failure::{DONE, Failure};
-use crate::{output, session};
+use crate::{output, voice};
 
 /// The document that `doctor --json` prints.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &args::Doctor) -> Result<ExitCode, Failure> {
     let text = if args.json {
         output::json(&diagnosis)
     } else {
-        table::screen(&diagnosis.environment, &diagnosis.checks, session::style())
+        table::screen(&diagnosis.environment, &diagnosis.checks, voice::style())
     };
     output::print(&text)?;
     Ok(ExitCode::from(DONE))

@@ -12,7 +12,7 @@ use stopgap_trace::Input;
 use crate::args;
 use crate::failure::{DONE, ERROR, Failure};
 use crate::session::tell;
-use crate::{input_file, output, session};
+use crate::{input_file, output, session, voice};
 
 mod ahead;
 
@@ -110,11 +110,12 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
     if args.json {
         output::print(&explain.to_json())?;
     } else {
-        let show = match args.verbose {
+        let style = voice::style();
+        let show = match style.verbose {
             true => Show::All,
             false => Show::Story,
         };
-        output::print(&screen(&explain.findings, session::style(), show))?;
+        output::screen(&screen(&explain.findings, style, show))?;
     }
     let Some(damaged) = damaged else {
         return Ok(ExitCode::from(DONE));

@@ -9,7 +9,7 @@ use stopgap_kernels::{Flags, Progress};
 use crate::args;
 use crate::failure::{BISECT_BAD, BISECT_SKIP, CANNOT_TELL, DONE, ERROR, Failure, REGRESSION};
 use crate::session::{progress_bar, tell, thousandths};
-use crate::{output, places, session};
+use crate::{output, places, session, voice};
 
 pub(crate) fn run(args: &args::Kernels) -> Result<ExitCode, Failure> {
     if args.bisect && args.kernels.len() != 2 {
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &args::Kernels) -> Result<ExitCode, Failure> {
     let record = &compared.record;
     let name = output::name("kernels", record.started_unix_s);
     output::document(&record.to_json(), &name, &directory, args.json, |place| {
-        stopgap_kernels::screen(record, place, session::style())
+        stopgap_kernels::screen(record, place, voice::style())
     })?;
     compared.faults.iter().for_each(|fault| tell(fault));
     if args.gate || args.bisect {

@@ -13,6 +13,7 @@
 //! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `export`, `ministat`, `kernels`, `watch`, `snapshot`, `report`, `run`, `doctor`, `restore` | the commands |
 //! | `output` | writing the record and printing, with nothing lost |
 //! | `fixes` | what the arena's fixes would bring here |
+//! | `voice` | how much is printed, how wide, and whether in colour |
 //! | `whole_file` | writing a file that is there whole or not at all |
 //! | `failure` | one line on standard error and the exit status |
 
@@ -42,6 +43,7 @@ mod run;
 mod schemas;
 mod session;
 mod snapshot;
+mod voice;
 mod watch;
 mod whole_file;
 
@@ -61,6 +63,7 @@ pub use session::{progress_bar, put_back, tell};
 #[must_use]
 pub fn main() -> ExitCode {
     let result = parse().and_then(|args: Args| {
+        voice::set(args.voice);
         // `run` becomes its command, which has signals as its caller left them.
         if !matches!(args.command, Command::Run(_)) {
             signals::survive_file_limits();

@@ -12,7 +12,7 @@ use stopgap_stats::document::Document;
 use stopgap_stats::record::Run;
 
 use crate::failure::{DONE, Failure};
-use crate::{places, whole_file};
+use crate::{places, voice, whole_file};
 
 /// Writes a record, `text`, under its name into `directory`; gives its path.
 ///
@@ -56,6 +56,17 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
     let written = out.write_all(shown.as_bytes());
     written_out(written.and_then(|()| out.flush()))
+}
+
+/// Prints what a person reads, unless `--quiet` asks for errors only.
+///
+/// # Errors
+/// As [`print()`].
+pub(crate) fn screen(text: &str) -> Result<(), Failure> {
+    match voice::quiet() {
+        true => Ok(()),
+        false => print(text),
+    }
 }
 
 /// Returns the failure of having written to standard output. A reader that has gone away interrupts the command as Ctrl-C
@@ -150,7 +161,7 @@ pub(crate) fn document(
     let printed = if json {
         print(text)
     } else {
-        print(&screen(&place))
+        self::screen(&screen(&place))
     };
     match (written, printed) {
         (Err(failure), _) => Err(failure),

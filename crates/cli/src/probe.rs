@@ -21,7 +21,8 @@ use crate::args::{
 use crate::failure::{DONE, Failure, UNSUPPORTED};
 use crate::output;
 use crate::prediction;
-use crate::session::{self, Session};
+use crate::session::Session;
+use crate::voice;
 
 /// How long a probe takes by default.
 const TIME: Nanos = Nanos::secs(60);
@@ -75,7 +76,7 @@ pub(crate) fn run(args: &args::Probe) -> Result<ExitCode, Failure> {
 }
 
 fn screen(run: &Run, place: &str) -> String {
-    let style = session::style();
+    let style = voice::style();
     let head = screen::environment_line(&run.environment, style);
     let answers = run.answers.iter().map(|a| details::answer(a, style));
     let answers: String = answers.collect();

@@ -21,7 +21,7 @@ use stopgap_stats::document::Document;
 use stopgap_stats::replay::Replay;
 
 use crate::failure::Failure;
-use crate::{output, places, session};
+use crate::{output, places, session, voice};
 
 pub use placement::run as placement;
 
@@ -61,7 +61,7 @@ impl Destination {
     fn replay(&self, replay: &Replay) -> Result<ExitCode, Failure> {
         let what = format!("replay-{}", replay.question);
         self.write(&what, &replay.to_json(), || {
-            tables::screen(replay, session::style())
+            tables::screen(replay, voice::style())
         })
     }
 }

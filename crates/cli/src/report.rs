@@ -17,7 +17,7 @@ use stopgap_stats::{compare, explain, history, record, replay};
 use crate::args;
 use crate::failure::{DONE, Failure};
 use crate::session::tell;
-use crate::{input_file, output, session, whole_file};
+use crate::{input_file, output, voice, whole_file};
 
 /// Bytes of all records of a report: what they decode to must fit into memory.
 const LARGEST_ALL: Bytes = Bytes::mib(512);
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &args::Report) -> Result<ExitCode, Failure> {
         });
     }
     if args.terminal {
-        output::print(&terminal::screen(&sources, session::style()))?;
+        output::print(&terminal::screen(&sources, voice::style()))?;
         return Ok(ExitCode::from(DONE));
     }
     let place = match &args.output {
@@ -81,7 +81,7 @@ pub(crate) fn put(place: &Path, page: &str) -> Result<(), Failure> {
         output::print(page)?;
     } else {
         write(place, page)?;
-        output::print(&line(place))?;
+        output::screen(&line(place))?;
     }
     Ok(())
 }

@@ -12,7 +12,6 @@ use stopgap_kernel::journal::{self, Journal};
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, budget, environment, own, signals};
 use stopgap_probes::{Context, Measured, Plan, Probe, ProbeError};
-use stopgap_report::Style;
 use stopgap_report::text::plain;
 use stopgap_stats::record::{Answer, Run, SCHEMA};
 
@@ -264,21 +263,4 @@ pub fn progress_bar() -> ProgressBar {
 pub(crate) fn thousandths(done: u64, all: u64) -> u64 {
     let share = u128::from(done.min(all)) * 1_000 / u128::from(all.max(1));
     u64::try_from(share).unwrap_or(1_000)
-}
-
-/// How to print on standard output.
-pub(crate) fn style() -> Style {
-    use std::io::IsTerminal;
-    let terminal = std::io::stdout().is_terminal();
-    let width = if terminal {
-        terminal_size::terminal_size().map_or(100, |(width, _)| width.0)
-    } else {
-        120
-    };
-    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    Style {
-        width: width.max(60),
-        colour: terminal && !dumb && !plain,
-    }
 }

@@ -14,7 +14,7 @@ use crate::args;
 use crate::failure::{DONE, Failure};
 use crate::input_file::stop_if_interrupted;
 use crate::whole_file::WholeFile;
-use crate::{output, places, session};
+use crate::{output, places, session, voice};
 
 pub(crate) fn run(args: &args::Snapshot) -> Result<ExitCode, Failure> {
     signals::install();
@@ -36,9 +36,9 @@ pub(crate) fn run(args: &args::Snapshot) -> Result<ExitCode, Failure> {
         .and_then(|()| stop_if_interrupted())
         .and_then(|()| whole.finish())
         .map_err(|error| cannot(&name, &error))?;
-    output::print(&screen(&snapshot, &name, session::style()))?;
+    output::screen(&screen(&snapshot, &name, voice::style()))?;
     if let Some(why) = no_model(&snapshot) {
-        output::print(&format!("note: {why}\n"))?;
+        output::screen(&format!("note: {why}\n"))?;
     }
     Ok(ExitCode::from(DONE))
 }

@@ -199,6 +199,7 @@ mod tests {
         let style = Style {
             width: 120,
             colour: false,
+            verbose: false,
         };
         screen(comparison, &beside, style)
     }

@@ -236,6 +236,7 @@ mod tests {
         let style = Style {
             width: 100,
             colour: false,
+            verbose: false,
         };
         let mut screen = Screen::new(style);
         say_group(&groups[0], &mut screen);
@@ -282,6 +283,7 @@ mod tests {
         let style = Style {
             width: 100,
             colour: false,
+            verbose: false,
         };
         let text = super::answer(&answer, style);
         assert!(

@@ -390,6 +390,7 @@ mod tests {
     const STYLE: Style = Style {
         width: 100,
         colour: false,
+        verbose: false,
     };
 
     fn nothing() -> Findings {

@@ -200,6 +200,7 @@ mod tests {
         let style = Style {
             width: 160,
             colour: false,
+            verbose: false,
         };
         let shown = screen(&history, &|s| format!("{s} s"), style);
         let first = shown.lines().next().unwrap();

@@ -131,6 +131,7 @@ mod tests {
     const STYLE: Style = Style {
         width: 100,
         colour: false,
+        verbose: false,
     };
 
     fn snapshot(layout: &str) -> Snapshot {

@@ -317,6 +317,7 @@ mod tests {
         let mut screen = Screen::new(Style {
             width: 100,
             colour: false,
+            verbose: false,
         });
         in_the_end(&[&waiting], 100, &mut screen);
         screen.finish()

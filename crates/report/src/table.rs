@@ -42,6 +42,8 @@ pub struct Style {
     pub width: u16,
     /// Whether to use colour.
     pub colour: bool,
+    /// Whether to print the evidence, intervals and fixes below the answer (`--verbose`).
+    pub verbose: bool,
 }
 
 /// Text for a terminal, line by line.

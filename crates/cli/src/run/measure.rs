@@ -19,7 +19,7 @@ use crate::args;
 use crate::compare::gather::{Commands, gather};
 use crate::compare::{loud, unfinished};
 use crate::failure::{DONE, Failure};
-use crate::{output, places, session};
+use crate::{output, places, session, voice};
 
 /// The document of `run --measure --json`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -134,7 +134,7 @@ pub(super) fn run(args: &args::RunFix, fixed: &Fixed) -> Result<ExitCode, Failur
                 runs: Some(&place),
                 record,
             };
-            let mut text = screen(&document.comparison, &beside, session::style());
+            let mut text = screen(&document.comparison, &beside, voice::style());
             text.extend(document.cpu_time.as_ref().map(Pair::line));
             text
         },

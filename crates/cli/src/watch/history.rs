@@ -34,7 +34,7 @@ use stopgap_stats::document::Document as _;
 use stopgap_stats::history::{Adder, Document, SCHEMA, Unread};
 
 use crate::failure::{CANNOT_TELL, DONE, Failure};
-use crate::session::style;
+use crate::voice::style;
 use crate::{args, input_file, output, places, report};
 use files::Name;
 pub(super) use keep::Keeper;
@@ -78,7 +78,7 @@ pub(super) fn show(args: &args::Watch, back: Nanos) -> Result<ExitCode, Failure>
         };
         report::put(place, &html::page(&[source]))?;
     } else {
-        output::print(screen(history, &clock, style()).trim_end())?;
+        output::screen(screen(history, &clock, style()).trim_end())?;
     }
     let known = !history.causes.is_empty();
     Ok(ExitCode::from(if known { DONE } else { CANNOT_TELL }))

@@ -26,7 +26,8 @@ use super::triggers::words;
 use crate::failure::{DONE, ERROR, Failure};
 use crate::output;
 use crate::record::symbols;
-use crate::session::{style, tell};
+use crate::session::tell;
+use crate::voice::style;
 use crate::whole_file::{self, WholeFile};
 
 /// The file of when and why, beside the pages.

@@ -35,6 +35,7 @@ fn shown(record: &Kernels) -> String {
     let style = Style {
         width: 200,
         colour: false,
+        verbose: false,
     };
     let text = screen(record, "/tmp/a.json", style);
     assert!(

@@ -27,6 +27,7 @@ fn the_sentence_comes_first_and_who_is_set_aside_says_why() {
     let style = Style {
         width: 110,
         colour: false,
+        verbose: false,
     };
     let text = screen(&advise, style);
     assert!(

@@ -349,6 +349,7 @@ mod tests {
         let style = Style {
             width: 120,
             colour: false,
+            verbose: false,
         };
         let text = crate::replay::screen(&replay, style);
         let line = |word: &str| {

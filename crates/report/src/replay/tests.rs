@@ -122,6 +122,7 @@ pub(crate) fn replay(rows: Vec<ChunksRow>) -> Replay {
 const STYLE: Style = Style {
     width: 110,
     colour: false,
+    verbose: false,
 };
 
 #[test]

@@ -184,6 +184,7 @@ fn text_of_records_is_shown_and_never_obeyed() {
     let style = Style {
         width: 100,
         colour: false,
+        verbose: false,
     };
     assert!(!terminal::screen(&all, style).contains('\u{202e}'));
 }
@@ -243,6 +244,7 @@ fn the_terminals_form_has_every_verdict() {
     let style = Style {
         width: 100,
         colour: false,
+        verbose: false,
     };
     let text = terminal::screen(&sources(), style);
     for said in [

@@ -1,0 +1,93 @@
+//! How much a command prints, how wide, and whether in colour.
+
+use std::io::IsTerminal;
+use std::sync::OnceLock;
+
+use clap::ValueEnum;
+use stopgap_report::Style;
+
+/// Columns of a screen that goes to a file or a pipe.
+const WIDTH_OF_A_FILE: u16 = 120;
+
+/// Columns of a terminal that does not say how wide it is.
+const USUAL_WIDTH: u16 = 100;
+
+/// Columns below which nothing is laid out.
+const NARROWEST: u16 = 60;
+
+/// Flags of every command.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+#[command(next_help_heading = "Screen")]
+pub(crate) struct Voice {
+    /// Print the evidence below the answer: intervals, figures, fixes.
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    verbose: bool,
+    /// Print errors only, and what a flag such as --json asks for.
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// Use colour: auto (on a terminal that has it, unless NO_COLOR is set), always or never.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    color: Colour,
+}
+
+/// When to use colour.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum Colour {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// The flags of this process. Everything that prints needs them, and they never change.
+static VOICE: OnceLock<Voice> = OnceLock::new();
+
+/// Keeps the flags of the command line. Without it a command prints as without flags.
+pub(crate) fn set(voice: Voice) {
+    // Only `main` sets them, once.
+    let _ = VOICE.set(voice);
+}
+
+fn voice() -> Voice {
+    VOICE.get().copied().unwrap_or_default()
+}
+
+/// Returns whether only errors and requested documents are printed.
+pub(crate) fn quiet() -> bool {
+    voice().quiet
+}
+
+/// Returns how to print on standard output.
+pub(crate) fn style() -> Style {
+    let terminal = std::io::stdout().is_terminal();
+    let width = match terminal {
+        true => terminal_size::terminal_size().map_or(USUAL_WIDTH, |(width, _)| width.0),
+        false => WIDTH_OF_A_FILE,
+    };
+    let colour = match voice().color {
+        Colour::Auto => terminal && !dumb() && !no_color(),
+        Colour::Always => true,
+        Colour::Never => false,
+    };
+    Style {
+        width: width.max(NARROWEST),
+        colour,
+        verbose: voice().verbose,
+    }
+}
+
+/// Returns whether the terminal only prints lines.
+pub(crate) fn dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+/// Returns whether the user wants no colour: <https://no-color.org>.
+fn no_color() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
