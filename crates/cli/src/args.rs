@@ -17,7 +17,7 @@ mod values;
 mod watch;
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -28,7 +28,8 @@ use stopgap_explain::Request;
 
 use crate::export::Form;
 use crate::failure::{DONE, ERROR, Failure, NOT_THE_COMMAND};
-use crate::voice::Voice;
+use crate::output;
+use crate::voice::{self, Voice};
 
 pub(crate) use chunks::{Advise, AdviseChunks, AdviseQuestion, ChunksInput, ReplayChunks};
 pub(crate) use compare::{Compare, FailOn};
@@ -256,26 +257,28 @@ pub(crate) struct Restore {
 /// [`Failure`]: what is wrong with it, in one line, or that help was asked for and is printed.
 pub fn parse<A: Parser>() -> Result<A, Failure> {
     let words: Vec<OsString> = std::env::args_os().collect();
-    A::try_parse_from(&words).map_err(|error| match error.kind() {
+    let mut program = A::command().color(voice::colour_of_help(&words));
+    let matches = program.try_get_matches_from_mut(&words);
+    let read = matches.and_then(|mut matches| A::from_arg_matches_mut(&mut matches));
+    read.map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let status = if error.use_stderr() { ERROR } else { DONE };
-            let _ = match error.kind() {
+            let printed = match error.kind() {
                 // clap would name the sub-command as if it were a program of its own.
                 ErrorKind::DisplayVersion => {
-                    writeln!(
-                        std::io::stdout(),
-                        "{}",
-                        A::command().render_version().trim()
-                    )
+                    writeln!(io::stdout(), "{}", program.render_version().trim())
                 }
                 _ => error.print(),
-            }; // a closed terminal: nobody is there to read it
-            Failure::Silent { status }
+            };
+            match output::written_out(printed) {
+                Ok(()) => Failure::Silent { status },
+                Err(failure) => failure,
+            }
         }
         _ => Failure::Told {
-            message: one_line(&error, &A::command(), &words),
+            message: one_line(&error, &program, &words),
             status: match words.get(1).and_then(|word| word.to_str()) {
                 // A drop-in, down to its exit status.
                 Some("ministat") => crate::ministat::WRONG,
@@ -307,7 +310,7 @@ fn one_line(error: &clap::Error, program: &clap::Command, words: &[OsString]) ->
         command = inner;
         name = format!("{name} {}", inner.get_name());
     }
-    let see = format!("; see '{name} --help'");
+    let help = format!("'{name} --help'");
     // Only questions stand below another command.
     let asks = program.find_subcommand(command.get_name()).is_some();
     if let (ErrorKind::InvalidSubcommand, true, Some(ContextValue::String(word))) = (
@@ -316,9 +319,9 @@ fn one_line(error: &clap::Error, program: &clap::Command, words: &[OsString]) ->
         error.get(ContextKind::InvalidSubcommand),
     ) {
         let questions = command.get_subcommands().map(clap::Command::get_name);
-        let questions: Vec<&str> = questions.collect();
+        let questions: Vec<&str> = questions.filter(|&name| name != "help").collect();
         return format!(
-            "unknown question '{word}'; there are {}{see}",
+            "unknown question '{word}'; there are {}; see {help}",
             questions.join(", ")
         );
     }
@@ -327,7 +330,26 @@ fn one_line(error: &clap::Error, program: &clap::Command, words: &[OsString]) ->
     let what: Vec<&str> = what.map(str::trim).collect();
     let what = what.join(" ");
     let what = what.strip_prefix("error: ").unwrap_or(&what);
-    format!("{what}{see}")
+    match meant(error) {
+        Some(words) => format!("{what}; did you mean {words}? See {help}"),
+        None => format!("{what}; see {help}"),
+    }
+}
+
+/// Returns the words that are spelt much like the wrong one.
+fn meant(error: &clap::Error) -> Option<String> {
+    let kinds = [
+        ContextKind::SuggestedSubcommand,
+        ContextKind::SuggestedArg,
+        ContextKind::SuggestedValue,
+    ];
+    let quoted = |word: &String| format!("'{word}'");
+    let words: Vec<String> = match kinds.iter().find_map(|&kind| error.get(kind))? {
+        ContextValue::String(word) => vec![quoted(word)],
+        ContextValue::Strings(words) => words.iter().map(quoted).collect(),
+        _ => Vec::new(),
+    };
+    (!words.is_empty()).then(|| words.join(" or "))
 }
 
 #[cfg(test)]
@@ -394,6 +416,28 @@ mod tests {
         }
     }
 
+    fn told(line: &str) -> String {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let mut program = Args::command();
+        let error = program.try_get_matches_from_mut(&words).unwrap_err();
+        one_line(&error, &program, &words)
+    }
+
+    #[test]
+    fn a_misspelt_word_is_told_with_the_right_one() {
+        for (line, meant, help) in [
+            ("stopgap chekc", "check", "stopgap"),
+            ("stopgap check --passiv", "--passive", "stopgap check"),
+            ("stopgap doctor --color alway", "always", "stopgap doctor"),
+            ("stopgap record --onyl -- ls", "--only", "stopgap record"),
+            ("stopgap run --measur -- ls", "--measure", "stopgap run"),
+        ] {
+            let said = told(line);
+            let end = format!("; did you mean '{meant}'? See '{help} --help'");
+            assert!(said.ends_with(&end), "{said}");
+        }
+    }
+
     #[test]
     fn a_wrong_command_line_is_told_in_one_line_with_whose_help_to_read() {
         for (line, help) in [
@@ -402,11 +446,8 @@ mod tests {
             ("stopgap probe placement --n x", "stopgap probe placement"),
             ("stopgap probe placement -d 5x", "stopgap probe placement"),
             ("stopgap compare a b -n 9", "stopgap compare"),
-            ("stopgap chekc", "stopgap"),
         ] {
-            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            let error = Args::try_parse_from(&words).unwrap_err();
-            let said = one_line(&error, &Args::command(), &words);
+            let said = told(line);
             assert!(!said.contains('\n'), "{said}");
             assert!(said.ends_with(&format!("; see '{help} --help'")), "{said}");
         }
@@ -417,9 +458,7 @@ mod tests {
                 "placement, chunks, roundtrip, reclaim",
             ),
         ] {
-            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            let error = Args::try_parse_from(&words).unwrap_err();
-            let said = one_line(&error, &Args::command(), &words);
+            let said = told(line);
             let told = format!("unknown question 'gpu'; there are {questions}; see");
             assert!(said.starts_with(&told), "{said}");
         }

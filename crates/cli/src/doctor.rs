@@ -29,11 +29,13 @@ pub(crate) fn run(args: &args::Doctor) -> Result<ExitCode, Failure> {
         environment: environment::read(&Linux),
         checks: doctor::read(&Linux),
     };
-    let text = if args.json {
-        output::json(&diagnosis)
-    } else {
-        table::screen(&diagnosis.environment, &diagnosis.checks, voice::style())
-    };
-    output::print(&text)?;
+    match args.json {
+        true => output::print(&output::json(&diagnosis))?,
+        false => output::screen(&table::screen(
+            &diagnosis.environment,
+            &diagnosis.checks,
+            voice::style(),
+        ))?,
+    }
     Ok(ExitCode::from(DONE))
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use stopgap_probes::ProbeError;
 
-use crate::session::tell;
+use crate::session::tell_error;
 
 /// 0: done.
 pub(crate) const DONE: u8 = 0;
@@ -75,7 +75,7 @@ impl Failure {
     pub fn report(self) -> ExitCode {
         match self {
             Failure::Told { message, status } => {
-                tell(&message);
+                tell_error(&message);
                 ExitCode::from(status)
             }
             Failure::Silent { status } => ExitCode::from(status),

@@ -8,7 +8,7 @@ use stopgap_kernels::{Flags, Progress};
 
 use crate::args;
 use crate::failure::{BISECT_BAD, BISECT_SKIP, CANNOT_TELL, DONE, ERROR, Failure, REGRESSION};
-use crate::session::{progress_bar, tell, thousandths};
+use crate::session::{progress_bar, tell, tell_error, thousandths};
 use crate::{output, places, session, voice};
 
 pub(crate) fn run(args: &args::Kernels) -> Result<ExitCode, Failure> {
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &args::Kernels) -> Result<ExitCode, Failure> {
     output::document(&record.to_json(), &name, &directory, args.json, |place| {
         stopgap_kernels::screen(record, place, voice::style())
     })?;
-    compared.faults.iter().for_each(|fault| tell(fault));
+    compared.faults.iter().for_each(|fault| tell_error(fault));
     if args.gate || args.bisect {
         compared.gates().iter().for_each(|line| tell(line));
     }

@@ -74,7 +74,9 @@ pub fn main() -> ExitCode {
         carry_out(args)
     });
     let result = result.map_err(compare::for_bisect);
-    result.unwrap_or_else(Failure::report)
+    let status = result.unwrap_or_else(Failure::report);
+    output::end();
+    status
 }
 
 fn carry_out(args: Args) -> Result<ExitCode, Failure> {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use stopgap_kernel::signals;
 use stopgap_report::text::{visible, visible_in_colour};
@@ -69,8 +69,7 @@ pub(crate) fn screen(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Returns the failure of having written to standard output. A reader that has gone away interrupts the command as Ctrl-C
-/// does, so that what repeats itself ends.
+/// Returns the failure of having written to standard output. A reader that has gone is none, see [`reader_has_gone`].
 ///
 /// # Errors
 /// As [`print()`].
@@ -80,10 +79,32 @@ pub(crate) fn written_out(written: io::Result<()>) -> Result<(), Failure> {
             "cannot write standard output: {error}"
         ))),
         Err(_) => {
-            signals::flag().store(true, Ordering::Relaxed);
+            reader_has_gone();
             Ok(())
         }
         Ok(()) => Ok(()),
+    }
+}
+
+/// Whether somebody stopped reading standard output.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Interrupts the command as Ctrl-C does, because nobody reads its output. [`end`] ends it when all is put back.
+pub(crate) fn reader_has_gone() {
+    CLOSED.store(true, Ordering::Relaxed);
+    signals::flag().store(true, Ordering::Relaxed);
+}
+
+/// Forgets that nobody reads the output: [`end`] does nothing.
+pub(crate) fn reader_is_not_needed() {
+    CLOSED.store(false, Ordering::Relaxed);
+}
+
+/// Ends this process by SIGPIPE where the reader of its output has gone. It comes last: settings are put back and files are
+/// whole by then, which they would not be if the first write to the pipe ended the process.
+pub(crate) fn end() {
+    if CLOSED.load(Ordering::Relaxed) {
+        signals::end_by_closed_pipe();
     }
 }
 

@@ -35,7 +35,7 @@ use stopgap_tracer::symbols::Symbols;
 
 use crate::args;
 use crate::failure::{CANNOT_RUN, DONE, ERROR, Failure, NOT_FOUND, NOT_THE_COMMAND};
-use crate::session::{self, tell};
+use crate::session::{self, tell, tell_error};
 use crate::whole_file::{self, WholeFile};
 use crate::{input_file, output, places};
 use conditions::Before;
@@ -93,10 +93,13 @@ pub(crate) fn run(args: &args::Record) -> Result<ExitCode, Failure> {
     if let Some(folder) = &args.convert {
         return converter::run(folder);
     }
-    match args.command.is_empty() {
-        true => record(args),
-        false => record(args).map_err(Failure::not_of_the_command),
+    if args.command.is_empty() {
+        return record(args);
     }
+    let status = record(args).map_err(Failure::not_of_the_command);
+    // The status is the command's, whether or not somebody reads the summary.
+    output::reader_is_not_needed();
+    status
 }
 
 /// Exit status of the command, as a shell has it; `None` where nobody waited for its end.
@@ -205,10 +208,10 @@ fn record(args: &args::Record) -> Result<ExitCode, Failure> {
     })?;
     let absent = told_absent(&spool);
     if !absent && let Err(error) = spool.remove() {
-        tell(&format!("the trace is written; its pages stay: {error}"));
+        tell_error(&format!("the trace is written; its pages stay: {error}"));
     }
     let cut = matches!(done.as_ref().map(|done| &done.finish), Some(Finish::Cut(_)));
-    output::print(&summary::text(&metadata, &counts, done.as_ref(), &path))?;
+    output::screen(&summary::text(&metadata, &counts, done.as_ref(), &path))?;
     Ok(ExitCode::from(
         match (cut || absent, args.command.is_empty()) {
             (true, true) => ERROR,
@@ -227,7 +230,7 @@ fn told_absent(spool: &Spool) -> bool {
     let mut cpus: Vec<String> = absent.iter().map(|(cpu, _)| cpu.to_string()).collect();
     cpus.dedup();
     let (these, folder) = (cpus.join(", "), spool.folder().display());
-    tell(&format!(
+    tell_error(&format!(
         "{folder}: {first} is not there, so the trace lacks events of CPU {these}; the folder stays: put the file \
          back and recover again, or remove the folder"
     ));

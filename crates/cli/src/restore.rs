@@ -45,12 +45,10 @@ pub(crate) fn run(args: &args::Restore) -> Result<ExitCode, Failure> {
         done: restored.done,
         failed: restored.failed,
     };
-    let text = if args.json {
-        output::json(&report)
-    } else {
-        report.text()
-    };
-    output::print(&text)?;
+    match args.json {
+        true => output::print(&output::json(&report))?,
+        false => output::screen(&report.text())?,
+    }
     Ok(ExitCode::from(status))
 }
 

@@ -18,7 +18,7 @@ use stopgap_stats::record::{Answer, Run, SCHEMA};
 use crate::args::Common;
 use crate::failure::Failure;
 use crate::fixes::{self, Allowed};
-use crate::places;
+use crate::{places, voice};
 
 /// A run in progress.
 pub(crate) struct Session {
@@ -188,7 +188,7 @@ impl Session {
             interrupted: &signals::interrupted,
         });
         for error in journal.undo() {
-            tell(&format!("not put back: {error}; try: stopgap restore"));
+            tell_error(&format!("not put back: {error}; try: stopgap restore"));
         }
         result
     }
@@ -228,15 +228,22 @@ pub fn put_back(system: &Linux, directory: &Path) {
                 tell(&format!("put back after a killed run: {done}"));
             }
             for failed in restored.failed {
-                tell(&format!("could not put back: {failed}"));
+                tell_error(&format!("could not put back: {failed}"));
             }
         }
-        Err(error) => tell(&error.to_string()),
+        Err(error) => tell_error(&error.to_string()),
     }
 }
 
-/// A line on standard error; where that is closed there is nobody to tell.
+/// Prints a note or a warning to standard error, unless `--quiet` asks for errors only.
 pub fn tell(line: &str) {
+    if !voice::quiet() {
+        tell_error(line);
+    }
+}
+
+/// Prints an error to standard error. Where that is closed there is nobody to tell.
+pub(crate) fn tell_error(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "stopgap: {}", plain(line));
 }

@@ -1,9 +1,10 @@
 //! How much a command prints, how wide, and whether in colour.
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
-use clap::ValueEnum;
+use clap::{ColorChoice, ValueEnum};
 use stopgap_report::Style;
 
 /// Columns of a screen that goes to a file or a pipe.
@@ -63,6 +64,11 @@ pub(crate) fn quiet() -> bool {
     voice().quiet
 }
 
+/// Returns the flags for a process of this command's own that prints to the same places.
+pub(crate) fn flags() -> Option<&'static str> {
+    quiet().then_some("--quiet")
+}
+
 /// Returns how to print on standard output.
 pub(crate) fn style() -> Style {
     let terminal = std::io::stdout().is_terminal();
@@ -79,6 +85,19 @@ pub(crate) fn style() -> Style {
         width: width.max(NARROWEST),
         colour,
         verbose: voice().verbose,
+    }
+}
+
+/// Returns when to use colour in a help text. The `words` of the command line are not parsed yet.
+pub(crate) fn colour_of_help(words: &[OsString]) -> ColorChoice {
+    let own = words.iter().take_while(|word| *word != "--");
+    let words: Vec<_> = own.filter_map(|word| word.to_str()).collect();
+    let apart = words.windows(2).find(|pair| pair[0] == "--color");
+    let joined = words.iter().find_map(|word| word.strip_prefix("--color="));
+    match apart.map(|pair| pair[1]).or(joined) {
+        Some("always") => ColorChoice::Always,
+        Some("never") => ColorChoice::Never,
+        _ => ColorChoice::Auto,
     }
 }
 

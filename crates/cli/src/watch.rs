@@ -28,8 +28,9 @@ mod survive;
 mod triggers;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
@@ -44,8 +45,8 @@ use stopgap_tracer::waits::syscall_names;
 use crate::failure::{DONE, ERROR, Failure};
 use crate::record::remove;
 use crate::record::targets::{Asked, Others};
-use crate::session::tell;
-use crate::{args, output, places};
+use crate::session::{tell, tell_error};
+use crate::{args, output, places, voice};
 use aside::Aside;
 use frames::Frames;
 use growth::MapGrowth;
@@ -642,7 +643,7 @@ impl Watch<'_> {
         let bytes: u64 = self.waiting.iter().map(|waiting| waiting.bytes).sum();
         if self.waiting.len() >= MOST_WAITING || bytes > self.args.disk.0 / WAITING_PART {
             self.failed += 1;
-            tell("a stall is not written: the pages of those before are not ready");
+            tell_error("a stall is not written: the pages of those before are not ready");
             return;
         }
         let begin = pending.begin.max(now.saturating_sub(LONGEST_TRACE));
@@ -682,7 +683,7 @@ impl Watch<'_> {
 
     fn not_written(&mut self, why: &str) {
         self.failed += 1;
-        tell(&format!("a stall could not be written: {why}"));
+        tell_error(&format!("a stall could not be written: {why}"));
     }
 
     /// Looks whether the page being made is ready, and has the next one made.
@@ -690,7 +691,7 @@ impl Watch<'_> {
         if let Some(child) = &mut self.writing {
             match child.try_wait() {
                 Ok(None) => return,
-                Ok(Some(status)) if status.success() => self.stalls += 1,
+                Ok(Some(status)) if has_made_page(status) => self.stalls += 1,
                 _ => self.failed += 1, // it has said why
             }
             self.writing = None;
@@ -701,7 +702,7 @@ impl Watch<'_> {
                 Ok(child) => self.writing = Some(child),
                 Err(error) => {
                     self.failed += 1;
-                    tell(&format!("a page cannot be made: {error}"));
+                    tell_error(&format!("a page cannot be made: {error}"));
                 }
             }
         }
@@ -726,7 +727,7 @@ impl Watch<'_> {
                 Linux.sleep_until(Linux.now() + Nanos::millis(50));
             }
             match child.try_wait() {
-                Ok(Some(status)) if status.success() => self.stalls += 1,
+                Ok(Some(status)) if has_made_page(status) => self.stalls += 1,
                 Ok(None) => {
                     tell(&still_to_come(self.waiting.len(), &self.directory));
                     break;
@@ -749,14 +750,14 @@ impl Watch<'_> {
             output::print(&Document::new(env!("CARGO_PKG_VERSION"), told).to_line())?;
         } else {
             let count = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-            output::print(&format!(
+            output::screen(&format!(
                 "watched for {watched}, {why}: {} in {}, {} too near to the one before, {failed} not written",
                 count(stalls, "stall"),
                 self.directory.display(),
                 count(suppressed, "trigger"),
             ))?;
             for told in &frames {
-                output::print(&frames::summary(told))?;
+                output::screen(&frames::summary(told))?;
             }
         }
         if self.losses.all() > 0 {
@@ -822,10 +823,21 @@ fn write_stall(spool: &Path, stall: &Stall) -> Result<(), String> {
     written.map_err(|error| error.to_string())
 }
 
-/// This program again, though its file may have been replaced since.
+/// Returns whether the process that makes a page ended with `status` when the page was made. Where nobody read the line that it
+/// prints, this watch ends, too.
+fn has_made_page(status: ExitStatus) -> bool {
+    let unread = status.signal() == Some(signals::CLOSED_PIPE);
+    if unread {
+        output::reader_has_gone();
+    }
+    unread || status.success()
+}
+
+/// Starts the process that makes a page: this program again, though its file may have been replaced since.
 fn start_page(spool: &Path, args: &args::Watch) -> std::io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command.arg("watch").arg("--finish").arg(spool);
+    command.args(voice::flags());
     command.arg(format!("--disk={}", args.disk.0));
     if args.json {
         command.arg("--json");

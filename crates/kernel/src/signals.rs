@@ -85,6 +85,18 @@ fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
     }
 }
 
+/// The signal of writing to a pipe that nobody reads.
+pub const CLOSED_PIPE: i32 = libc::SIGPIPE;
+
+/// Ends this process by [`CLOSED_PIPE`], as programs end that do not handle it. Returns only where another thread blocks it.
+pub fn end_by_closed_pipe() {
+    // SAFETY: signal(2) and raise(3) take plain integers.
+    unsafe {
+        libc::signal(CLOSED_PIPE, libc::SIG_DFL);
+        libc::raise(CLOSED_PIPE);
+    }
+}
+
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn raise_request(_: libc::c_int) {

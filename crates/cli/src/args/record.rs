@@ -75,10 +75,6 @@ pub(crate) struct Record {
     #[arg(long, hide = true, value_name = "DIR", conflicts_with_all = ["pid", "command", "recover"])]
     pub(crate) convert: Option<PathBuf>,
     /// The command to record, with its arguments.
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "CMD"
-    )]
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }

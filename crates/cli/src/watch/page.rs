@@ -26,7 +26,7 @@ use super::triggers::words;
 use crate::failure::{DONE, ERROR, Failure};
 use crate::output;
 use crate::record::symbols;
-use crate::session::tell;
+use crate::session::{tell, tell_error};
 use crate::voice::style;
 use crate::whole_file::{self, WholeFile};
 
@@ -69,7 +69,7 @@ pub(super) fn finish(folder: &Path, disk: Bytes, json: bool) -> Result<ExitCode,
     let mut said = |what: &Path, result: Result<(), String>| match result {
         Ok(()) => Some(what.display().to_string()),
         Err(why) => {
-            tell(&format!("cannot write {}: {why}", what.display()));
+            tell_error(&format!("cannot write {}: {why}", what.display()));
             whole = false;
             None
         }
@@ -112,7 +112,7 @@ pub(super) fn finish(folder: &Path, disk: Bytes, json: bool) -> Result<ExitCode,
         output::print(&Document::new(env!("CARGO_PKG_VERSION"), told).to_line())?;
     } else {
         let place = place.map_or(String::new(), |place| format!("  -> {place}"));
-        output::print(&format!("{}{place}", plain(&line)))?;
+        output::screen(&format!("{}{place}", plain(&line)))?;
     }
     // With a full disk the pages are no more use than the room that they take.
     opened
@@ -124,7 +124,7 @@ pub(super) fn finish(folder: &Path, disk: Bytes, json: bool) -> Result<ExitCode,
         Ok(count) => tell(&format!(
             "{count} of the oldest stalls removed: all take {disk} at most"
         )),
-        Err(error) => tell(&format!("{}: {error}", directory.display())),
+        Err(error) => tell_error(&format!("{}: {error}", directory.display())),
     }
     Ok(ExitCode::from(if whole { DONE } else { ERROR }))
 }

@@ -18,7 +18,7 @@ use stopgap_tracer::black_box::{BlackBox, keep, recover as spool_of};
 use super::{folder, write_stall};
 use crate::failure::{DONE, Failure};
 use crate::record::remove;
-use crate::session::tell;
+use crate::session::{tell, tell_error};
 use crate::whole_file::{folder_of, random};
 
 /// The names of the files.
@@ -95,7 +95,7 @@ impl Survivor {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    tell(&format!("the last seconds are no longer kept: {error}"));
+                    tell_error(&format!("the last seconds are no longer kept: {error}"));
                     self.broken = true;
                 }
             }
@@ -131,7 +131,7 @@ impl Survivor {
         if let Ok((beside, name)) = folder_of(&path)
             && let Err(error) = beside.remove(&name)
         {
-            tell(&format!("{} stays: {error}", path.display()));
+            tell_error(&format!("{} stays: {error}", path.display()));
         }
     }
 }
@@ -170,11 +170,11 @@ pub(super) fn recover(directory: &Path) -> Vec<PathBuf> {
         match recovered {
             Ok(None) => continue,
             Ok(Some(window)) => windows.extend(window),
-            Err(why) => tell(&format!("{}: {why}", directory.join(&name).display())),
+            Err(why) => tell_error(&format!("{}: {why}", directory.join(&name).display())),
         }
         // A file that could not be read today cannot be read tomorrow.
         if let Err(error) = opened.remove(&name) {
-            tell(&format!("{}: {error}", directory.join(&name).display()));
+            tell_error(&format!("{}: {error}", directory.join(&name).display()));
         }
     }
     windows
@@ -204,7 +204,7 @@ fn window(directory: &Path, file: &File) -> Result<Option<PathBuf>, String> {
     }
     // The file with the last seconds goes next, and another crash may be close.
     if let Err(error) = synced(&spool) {
-        tell(&format!("{}: {error}", spool.display()));
+        tell_error(&format!("{}: {error}", spool.display()));
     }
     Ok(Some(spool))
 }

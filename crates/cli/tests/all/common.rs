@@ -1,6 +1,7 @@
 //! Running the command as its users do.
 
 use std::cell::Cell;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -166,6 +167,14 @@ impl Run {
         assert_eq!(files(), before, "{done:#?}");
     }
 
+    /// Runs `stopgap LINE` with its output in a pipe that nobody reads.
+    pub(crate) fn unread(&self, line: &str) -> Done {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = self.command(&words(line)).stdout(writer).output();
+        Done::new(line, &output.unwrap())
+    }
+
     /// Starts `stopgap LINE` with its output in pipes.
     pub(crate) fn start(&self, line: &str) -> Started {
         let mut command = self.command(&words(line));
@@ -311,7 +320,7 @@ pub(crate) fn signal(name: &str, pid: u32) {
     assert!(sent.unwrap().success());
 }
 
-/// A command's exit status and output.
+/// A command's exit status, as a shell has it, and output.
 #[derive(Debug)]
 pub(crate) struct Done {
     line: String,
@@ -324,7 +333,7 @@ impl Done {
     pub(crate) fn new(line: &str, output: &Output) -> Done {
         Done {
             line: line.to_owned(),
-            status: output.status.code(),
+            status: (output.status.code()).or(output.status.signal().map(|signal| 128 + signal)),
             out: text(&output.stdout),
             err: text(&output.stderr),
         }

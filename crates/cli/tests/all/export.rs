@@ -120,7 +120,8 @@ fn a_reader_that_goes_away() {
         out.read_exact(&mut first).unwrap();
         assert_eq!(first, begin);
         drop(out);
-        started.end().quiet();
+        let done = started.end();
+        assert_eq!((done.status, &*done.err), (Some(141), ""), "{form}");
     }
 }
 

@@ -37,5 +37,6 @@ mod report;
 mod run;
 mod shared_folder;
 mod snapshot;
+mod voice;
 mod wakeup;
 mod watch;

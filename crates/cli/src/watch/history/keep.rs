@@ -20,7 +20,8 @@ use super::super::aside::Aside;
 use super::FOLDER;
 use super::files::{ID, Level, Name, due, names};
 use super::rows::{Row, metadata_of, of_histogram};
-use crate::session::tell;
+use crate::session::{tell, tell_error};
+use crate::voice;
 use crate::whole_file::random;
 
 /// From one reading to the next.
@@ -68,7 +69,7 @@ impl Keeper {
         let opened = open(directory);
         let refused = |why: &dyn std::fmt::Display| {
             let path = directory.join(FOLDER);
-            tell(&format!(
+            tell_error(&format!(
                 "no history is kept in {}: {why}; stalls are",
                 path.display()
             ));
@@ -217,7 +218,7 @@ impl Keeper {
     /// Says the first of several failures: a full disk stays full for long.
     fn fails(&mut self, why: &dyn std::fmt::Display) {
         if self.failed == 0 {
-            tell(&format!(
+            tell_error(&format!(
                 "the history of the last {STEP} is not written to {}: {why}",
                 self.folder.path().display()
             ));
@@ -242,7 +243,7 @@ impl Keeper {
                 !merges.is_empty() || !gone.is_empty()
             });
             if let Err(error) = started {
-                tell(&format!("the history cannot be thinned: {error}"));
+                tell_error(&format!("the history cannot be thinned: {error}"));
             }
         }
         if self.looking.done() != Some(true) {
@@ -252,11 +253,12 @@ impl Keeper {
             .arg("watch")
             .arg("--thin")
             .arg(self.folder.path())
+            .args(voice::flags())
             .stdin(Stdio::null())
             .spawn();
         match child {
             Ok(child) => self.thinning = Some(child),
-            Err(error) => tell(&format!("the history cannot be thinned: {error}")),
+            Err(error) => tell_error(&format!("the history cannot be thinned: {error}")),
         }
     }
 }

@@ -17,7 +17,7 @@ use super::files::{self, ID, MADE_OF, MOST, Name};
 use super::keep::{PARTIAL, Writer};
 use super::rows::{self, Row};
 use crate::failure::{DONE, ERROR, Failure};
-use crate::session::tell;
+use crate::session::{tell, tell_error};
 
 /// The file whose lock says who thins.
 const LOCK: &str = ".thin";
@@ -51,7 +51,7 @@ pub(in crate::watch) fn thin(path: &Path) -> Result<ExitCode, Failure> {
 pub(super) fn thin_at(folder: &Folder, now_s: u64, most: Bytes) -> bool {
     let mut whole = true;
     let mut told = |what: &dyn std::fmt::Display, why: &dyn std::fmt::Display| {
-        tell(&format!("history: {what}: {why}"));
+        tell_error(&format!("history: {what}: {why}"));
         whole = false;
     };
     // Files of a process that was killed.
@@ -140,7 +140,7 @@ fn merge(folder: &Folder, into: &Name, of: &[Name]) -> Result<Vec<Name>, String>
         });
         // Its footer was right, and its rows up to here are in the new file: what is behind is lost anyway.
         if let Err(why) = read {
-            tell(&format!("history: {name}: {why}"));
+            tell_error(&format!("history: {name}: {why}"));
         }
     }
     written(window.into_rows());

@@ -1,0 +1,116 @@
+//! How much a command prints, in colour or not, and how it ends where its output goes nowhere.
+
+use std::fs::File;
+use std::process::Command;
+
+use stopgap_testing::{Skip, skip};
+
+use crate::common::{Done, FILES, Run, STOPGAP, has, may, words};
+
+/// Runs `stopgap LINE` on a terminal of so many columns.
+fn on_a_terminal(
+    run: &Run,
+    columns: u16,
+    variables: &[(&str, &str)],
+    line: &str,
+) -> Option<String> {
+    let shell = format!("stty cols {columns}; exec '{STOPGAP}' {line}");
+    let mut command = Command::new("script");
+    command
+        .args(["-qec", &shell, "/dev/null"])
+        .current_dir(run.directory.path())
+        .env("XDG_STATE_HOME", run.directory.path())
+        .env_remove("NO_COLOR")
+        .env("TERM", "xterm")
+        .envs(variables.iter().copied())
+        .stdin(std::process::Stdio::null());
+    match command.output() {
+        Ok(output) => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Err(_) => {
+            skip(&Skip::program("script"));
+            None
+        }
+    }
+}
+
+/// `-q` leaves errors, and what was asked for by a flag.
+#[test]
+fn quiet_prints_errors_and_documents_only() {
+    let run = Run::new();
+    let trace = format!("{FILES}/trace.jsonl");
+    run.write("a", "1\n2\n3\n4\n5\n");
+    run.write("b", "2\n3\n4\n5\n6\n");
+    for line in [
+        "check --passive -q",
+        "-q doctor",
+        "compare a b --quiet",
+        "restore -q",
+        "snapshot -q -o snapshot.json",
+    ] {
+        assert_eq!(run.stopgap(line).quiet(), "", "{line}");
+    }
+    let doctor = run.stopgap("doctor -q --json").quiet();
+    has(&doctor, &["stopgap.doctor/1"]);
+    let ktap = run.stopgap("compare a b -q --ktap").quiet();
+    has(&ktap, &["KTAP"]);
+    let wrong = run.stopgap(format!("explain -q {trace}.nowhere")).ends(1);
+    has(&wrong.err, &["No such file"]);
+    run.refuses("check -q -v", &["--verbose", "--quiet"]);
+}
+
+/// Whether a screen has colours is said by the flag, else by the terminal and by `NO_COLOR`.
+#[test]
+fn colours_are_for_terminals_that_want_them() {
+    let run = Run::new();
+    let coloured = |text: &str| text.contains("\u{1b}[");
+    for (flag, variables, on) in [
+        ("", &[][..], true),
+        ("--color never", &[], false),
+        ("", &[("NO_COLOR", "1")], false),
+        ("", &[("TERM", "dumb")], false),
+        ("--color always", &[("NO_COLOR", "1")], true),
+    ] {
+        let line = format!("check --passive {flag}");
+        let Some(shown) = on_a_terminal(&run, 100, variables, &line) else {
+            return;
+        };
+        assert_eq!(coloured(&shown), on, "{line} {variables:?}: {shown}");
+        let help = on_a_terminal(&run, 100, variables, &format!("{flag} --help"));
+        assert_eq!(coloured(&help.unwrap()), on, "help {flag} {variables:?}");
+    }
+    assert!(!coloured(&run.stopgap("check --passive").quiet()));
+    let forced = run.stopgap("check --passive --color=always").quiet();
+    assert!(coloured(&forced), "{forced}");
+}
+
+/// A full disk is an error of each command, help too.
+#[test]
+fn a_full_disk_under_standard_output_is_an_error() {
+    let run = Run::new();
+    for line in ["doctor", "--help", "probe placement --help", "--version"] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = run.command(&words(line)).stdout(full).output();
+        let done = Done::new(line, &output.unwrap()).ends(1);
+        has(&done.err, &["cannot write standard output: No space left"]);
+    }
+}
+
+/// The exit status of `record -- CMD` is the command's, also where nobody reads the summary.
+#[test]
+fn a_recorded_command_keeps_its_status() {
+    if !may("record") {
+        return;
+    }
+    let run = Run::new();
+    for (script, status) in [("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143)] {
+        let line = ["record", "-q", "-o", "t.parquet", "--", "sh", "-c", script];
+        let done = Done::new(script, &run.output(&line)).ends(status);
+        assert_eq!((&*done.out, &*done.err), ("", ""), "{script}");
+    }
+    let done = run.unread("record -o t.parquet -- false");
+    assert_eq!((done.status, &*done.err), (Some(1), ""));
+    run.stopgap("record --onyl -- true").ends(125);
+    run.stopgap("record -o /nowhere/t -- true").ends(125);
+    run.stopgap("record -o t.parquet -- /dev/null").ends(126);
+    run.stopgap("record -o t.parquet -- ./nowhere").ends(127);
+}
