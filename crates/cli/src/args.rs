@@ -28,8 +28,8 @@ use stopgap_explain::Request;
 
 use crate::export::Form;
 use crate::failure::{DONE, ERROR, Failure, NOT_THE_COMMAND};
-use crate::output;
 use crate::voice::{self, Voice};
+use crate::{output, places};
 
 pub(crate) use chunks::{Advise, AdviseChunks, AdviseQuestion, ChunksInput, ReplayChunks};
 pub(crate) use compare::{Compare, FailOn};
@@ -117,13 +117,36 @@ impl Command {
     }
 }
 
+/// Where the record of a command goes.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Place {
+    /// Write the record into this directory [default: $XDG_STATE_HOME/stopgap or
+    /// ~/.local/state/stopgap].
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Write no record, and no other file that stays.
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) no_record: bool,
+}
+
+impl Place {
+    /// Finds the directory for the record before any work is done. `None`: no record is wanted.
+    ///
+    /// # Errors
+    /// Where the directory cannot be made or written to.
+    pub(crate) fn directory(&self) -> Result<Option<PathBuf>, Failure> {
+        match self.no_record {
+            true => Ok(None),
+            false => places::records(self.output.as_deref()).map(Some),
+        }
+    }
+}
+
 /// Flags of every command that measures.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Common {
-    /// Directory for the run record [default: $XDG_STATE_HOME/stopgap or
-    /// ~/.local/state/stopgap, else a private folder under the temporary directory].
-    #[arg(short, long, value_name = "DIR")]
-    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: Place,
     /// Print the run record (JSON, schema stopgap.run/1) instead of the screen.
     #[arg(long)]
     pub(crate) json: bool,

@@ -46,16 +46,19 @@ pub(crate) fn run(args: &args::Check) -> Result<ExitCode, Failure> {
     session.end();
     let none = !args.passive && !session.run.answers.iter().any(Answer::answered);
     let record = output::name("check", session.run.started_unix_s);
-    let report = report::of_run(&session.run, &session.records, &record);
+    let directory = session.records.as_deref();
+    let report = directory
+        .map(|directory| report::of_run(&session.run, directory, &record))
+        .transpose();
     let status = output::finish(
         &session.run,
         "check",
-        &session.records,
+        directory,
         args.common.json,
         |run, place| {
             let style = voice::style();
             let mut text = screen::first(run, style) + &screen::foot(run, place);
-            if let Ok(report) = &report {
+            if let Ok(Some(report)) = &report {
                 text.push_str(&report::line(report));
             }
             text

@@ -25,9 +25,10 @@ use stopgap_stats::gather::{Floor, Gathered};
 
 use crate::args;
 use crate::failure::{BISECT_BAD, BISECT_SKIP, CANNOT_TELL, DONE, Failure, REGRESSION};
+use crate::output::Printed;
 use crate::session::tell;
 use crate::whole_file::WholeFile;
-use crate::{output, places, session, voice};
+use crate::{output, session, voice};
 
 /// Sides to compare.
 struct Input {
@@ -42,13 +43,13 @@ struct Input {
     /// Reasons to doubt the files, most important first.
     warnings: Vec<String>,
     options: Options,
-    /// The document that the runs are from, where they were gathered, and where it is.
-    gathered: Option<(Gathered, PathBuf)>,
+    /// The document that the runs are from, where they were gathered, and where it is, if it was written.
+    gathered: Option<(Gathered, Option<PathBuf>)>,
 }
 
 pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
     let asked = Asked::from_args(args)?;
-    let directory = places::records(args.output.as_deref())?;
+    let directory = args.place.directory()?;
     // Before the work, so that an unwritable place is an error at once.
     let junit = args.junit.as_deref().map(begin).transpose()?;
     let openmetrics = args.openmetrics.as_deref().map(begin).transpose()?;
@@ -60,11 +61,11 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
                 lines: commands,
                 batch: [false; 2],
             };
-            let gathered = gather::gather(&commands, args.n, seed, &directory)?;
+            let gathered = gather::gather(&commands, args.n, seed, directory.as_deref())?;
             of_gathered(gathered, args)
         }
         Asked::One(path) => {
-            let mut input = of_gathered((sides::gathered(path)?, path.to_owned()), args);
+            let mut input = of_gathered((sides::gathered(path)?, Some(path.to_owned())), args);
             input.files = identity(path).into_iter().collect();
             input
         }
@@ -91,7 +92,13 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
     if let Some(file) = openmetrics {
         file.write(&gate::openmetrics(&comparison), &input.files)?;
     }
-    report(args, &comparison, &input, floor.as_ref(), &directory)?;
+    report(
+        args,
+        &comparison,
+        &input,
+        floor.as_ref(),
+        directory.as_deref(),
+    )?;
     if (args.bisect || args.fail_on.is_some())
         && comparison.verdict.word == Word::NoDifferenceProven
     {
@@ -151,7 +158,7 @@ fn options(args: &args::Compare) -> Options {
     }
 }
 
-fn of_gathered((gathered, path): (Gathered, PathBuf), args: &args::Compare) -> Input {
+fn of_gathered((gathered, path): (Gathered, Option<PathBuf>), args: &args::Compare) -> Input {
     let mut options = Gathered::options(&options(args));
     // The same runs give the same answer when they are read again.
     options.seed = args.seed.unwrap_or(gathered.seed);
@@ -202,34 +209,33 @@ fn report(
     comparison: &Comparison,
     input: &Input,
     floor: Option<&Floor>,
-    directory: &Path,
+    directory: Option<&Path>,
 ) -> Result<ExitCode, Failure> {
     let gathered = input.gathered.as_ref();
     let described = gathered.map(|(gathered, _)| gathered.described(&input.options.endpoints));
-    let runs = gathered.map(|(_, path)| path.display().to_string());
+    let runs = gathered.and_then(|(_, path)| path.as_ref());
+    let runs = runs.map(|path| path.display().to_string());
     let name = output::name("compare", Linux.unix_seconds());
-    output::document(
-        &comparison.to_json(),
-        &name,
-        directory,
-        args.json,
-        |record| {
-            if args.ktap {
-                return gate::ktap(comparison);
-            }
-            let beside = Beside {
-                floor,
-                described: described.as_deref().unwrap_or_default(),
-                runs: runs.as_deref(),
-                record,
-            };
-            let mut text = screen(comparison, &beside, voice::style());
-            if args.annotations {
-                text.push_str(&gate::annotations(comparison));
-            }
-            text
-        },
-    )
+    let printed = match args.ktap || args.annotations {
+        true => Printed::Asked,
+        false => Printed::with(args.json),
+    };
+    output::document(&comparison.to_json(), &name, directory, printed, |record| {
+        if args.ktap {
+            return gate::ktap(comparison);
+        }
+        let beside = Beside {
+            floor,
+            described: described.as_deref().unwrap_or_default(),
+            runs: runs.as_deref(),
+            record,
+        };
+        let mut text = screen(comparison, &beside, voice::style());
+        if args.annotations {
+            text.push_str(&gate::annotations(comparison));
+        }
+        text
+    })
 }
 
 fn status(args: &args::Compare, word: Word) -> u8 {

@@ -8,6 +8,7 @@ use stopgap_kernels::{Flags, Progress};
 
 use crate::args;
 use crate::failure::{BISECT_BAD, BISECT_SKIP, CANNOT_TELL, DONE, ERROR, Failure, REGRESSION};
+use crate::output::Printed;
 use crate::session::{progress_bar, tell, tell_error, thousandths};
 use crate::{output, places, session, voice};
 
@@ -35,11 +36,11 @@ pub(crate) fn run(args: &args::Kernels) -> Result<ExitCode, Failure> {
         }
     }
     if args.dry_run {
-        let records = places::would_be(args.output.as_deref());
+        let records = places::would_be(args.place.output.as_deref());
         output::print(&stopgap_kernels::dry_run(&flags, &records))?;
         return Ok(ExitCode::from(DONE));
     }
-    let directory = places::records(args.output.as_deref())?;
+    let directory = args.place.directory()?;
     let bar = progress_bar();
     let compared = stopgap_kernels::run(&flags, &mut |progress| match progress {
         Progress::Line(line) => tell(line),
@@ -52,7 +53,8 @@ pub(crate) fn run(args: &args::Kernels) -> Result<ExitCode, Failure> {
     let compared = compared?;
     let record = &compared.record;
     let name = output::name("kernels", record.started_unix_s);
-    output::document(&record.to_json(), &name, &directory, args.json, |place| {
+    let (directory, printed) = (directory.as_deref(), Printed::with(args.json));
+    output::document(&record.to_json(), &name, directory, printed, |place| {
         stopgap_kernels::screen(record, place, voice::style())
     })?;
     compared.faults.iter().for_each(|fault| tell_error(fault));

@@ -152,41 +152,65 @@ pub(crate) fn name(command: &str, started_unix_s: u64) -> String {
     format!("{command}-{started_unix_s}-{}.json", std::process::id())
 }
 
+/// What a command prints of its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Printed {
+    /// The record.
+    Json,
+    /// A document in another form that a flag asked for.
+    Asked,
+    /// A screen, unless `--quiet` asks for errors only.
+    Screen,
+}
+
+impl Printed {
+    /// Returns what is printed with and without `--json`.
+    pub(crate) fn with(json: bool) -> Printed {
+        match json {
+            true => Printed::Json,
+            false => Printed::Screen,
+        }
+    }
+}
+
 /// [`document`] of a run.
 pub(crate) fn finish(
     run: &Run,
     command: &str,
-    directory: &Path,
+    directory: Option<&Path>,
     json: bool,
-    screen: impl FnOnce(&Run, &str) -> String,
+    screen: impl FnOnce(&Run, Option<&str>) -> String,
 ) -> Result<ExitCode, Failure> {
     let name = name(command, run.started_unix_s);
-    document(&run.to_json(), &name, directory, json, |place| {
+    let printed = Printed::with(json);
+    document(&run.to_json(), &name, directory, printed, |place| {
         screen(run, place)
     })
 }
 
-/// Writes the record `text`, and prints it (`json`) or the screen, which names the record's path.
+/// Writes the record `text` into `directory`, where there is one, and prints it or the screen, which names the record's path.
 pub(crate) fn document(
     text: &str,
     name: &str,
-    directory: &Path,
-    json: bool,
-    screen: impl FnOnce(&str) -> String,
+    directory: Option<&Path>,
+    printed: Printed,
+    screen: impl FnOnce(Option<&str>) -> String,
 ) -> Result<ExitCode, Failure> {
-    let written = record(text, name, directory);
+    let written = directory
+        .map(|directory| record(text, name, directory))
+        .transpose();
     let place = match &written {
-        Ok(path) => path.display().to_string(),
-        Err(_) => "not written (see below)".to_owned(),
+        Ok(path) => path.as_ref().map(|path| path.display().to_string()),
+        Err(_) => Some("not written (see below)".to_owned()),
     };
-    let printed = if json {
-        print(text)
-    } else {
-        self::screen(&screen(&place))
+    let printed = match printed {
+        Printed::Json => print(text),
+        Printed::Asked => print(&screen(place.as_deref())),
+        Printed::Screen => self::screen(&screen(place.as_deref())),
     };
     match (written, printed) {
         (Err(failure), _) => Err(failure),
-        (Ok(path), Err(Failure::Told { message, status })) => Err(Failure::Told {
+        (Ok(Some(path)), Err(Failure::Told { message, status })) => Err(Failure::Told {
             message: format!("{message}; the record is in {}", path.display()),
             status,
         }),

@@ -30,7 +30,7 @@ struct Predicted {
     counts: Counts,
 }
 
-/// Keeps the prices that a probe of `chunks` shows and its snapshots as files beside its record, and adds what the model
+/// Keeps the prices that a probe of `chunks` shows and its snapshots as files beside its record, if it writes one, and adds what the model
 /// makes of the first snapshot to the last answer.
 pub(crate) fn add(session: &mut Session, snapshots: &[Snapshot]) -> Result<(), Failure> {
     let answer = session.run.answers.last();
@@ -45,11 +45,13 @@ pub(crate) fn add(session: &mut Session, snapshots: &[Snapshot]) -> Result<(), F
     } else {
         evidence.push("prices here: unknown: it takes three runs".to_owned());
     }
-    for (snapshot, when) in snapshots.iter().zip(["before", "after"]) {
+    let kept = session.records.iter().flat_map(|directory| {
+        let snapshots = snapshots.iter().zip(["before", "after"]);
+        snapshots.map(move |(snapshot, when)| (directory, snapshot, when))
+    });
+    for (directory, snapshot, when) in kept {
         let name = format!("snapshot-{when}");
-        let path = session
-            .records
-            .join(output::name(&name, session.run.started_unix_s));
+        let path = directory.join(output::name(&name, session.run.started_unix_s));
         snapshot::save(snapshot, &path)?;
         evidence.push(format!("snapshot {when}: {}", path.display()));
     }

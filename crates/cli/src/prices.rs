@@ -92,10 +92,13 @@ fn rows(answer: &Answer, page: Bytes) -> Vec<Row> {
     rows
 }
 
-/// Writes `prices` beside the record; gives the lines that say what they are, how far they are off, and where they lie.
+/// Writes `prices` beside the record, if there is one; gives the lines that say what they are, how far they are off, and where they lie.
 pub(crate) fn keep(session: &Session, prices: &Prices) -> Result<Vec<String>, Failure> {
     let name = output::name("prices", session.run.started_unix_s);
-    let path = output::record(&output::json(prices), &name, &session.records)?;
+    let text = output::json(prices);
+    let kept = session.records.as_deref();
+    let path = kept.map(|directory| output::record(&text, &name, directory));
+    let path = path.transpose()?;
     let each: Vec<String> = prices
         .prices
         .iter()
@@ -125,14 +128,15 @@ pub(crate) fn keep(session: &Session, prices: &Prices) -> Result<Vec<String>, Fa
             }
         })
         .collect();
-    Ok(vec![
+    let mut lines = vec![
         format!("prices here: {}", each.join(", ")),
         format!(
             "what was counted at these prices, over the time measured, each strategy at prices fitted without it: {}",
             checks.join(", ")
         ),
-        format!("prices: {} (replay chunks --prices)", path.display()),
-    ])
+    ];
+    lines.extend(path.map(|path| format!("prices: {} (replay chunks --prices)", path.display())));
+    Ok(lines)
 }
 
 /// A price as people say it.

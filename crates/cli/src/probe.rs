@@ -57,7 +57,7 @@ pub(crate) fn run(args: &args::Probe) -> Result<ExitCode, Failure> {
     let status = output::finish(
         &session.run,
         &name,
-        &session.records,
+        session.records.as_deref(),
         flags.common.json,
         |run, place| match field {
             Some(field) => {
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &args::Probe) -> Result<ExitCode, Failure> {
     }
 }
 
-fn screen(run: &Run, place: &str) -> String {
+fn screen(run: &Run, place: Option<&str>) -> String {
     let style = voice::style();
     let head = screen::environment_line(&run.environment, style);
     let answers = run.answers.iter().map(|a| details::answer(a, style));

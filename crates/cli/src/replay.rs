@@ -8,7 +8,7 @@ mod placement;
 pub(crate) mod reclaim;
 pub(crate) mod roundtrip;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 
@@ -20,8 +20,10 @@ use stopgap_report::text::plain;
 use stopgap_stats::document::Document;
 use stopgap_stats::replay::Replay;
 
+use crate::args::Place;
 use crate::failure::Failure;
-use crate::{output, places, session, voice};
+use crate::output::Printed;
+use crate::{output, session, voice};
 
 pub use placement::run as placement;
 
@@ -29,7 +31,8 @@ pub use crate::args::{ReplayPlacement as Flags, count};
 
 /// Where and when a command writes its record.
 pub(crate) struct Destination {
-    directory: PathBuf,
+    /// `None`: no record is wanted.
+    directory: Option<PathBuf>,
     /// When the command began, in seconds since 1970.
     started: u64,
     json: bool,
@@ -37,9 +40,9 @@ pub(crate) struct Destination {
 
 impl Destination {
     /// Finds the directory for the record, before any work is done.
-    pub(crate) fn new(output: Option<&Path>, json: bool) -> Result<Destination, Failure> {
+    pub(crate) fn new(place: &Place, json: bool) -> Result<Destination, Failure> {
         Ok(Destination {
-            directory: places::records(output)?,
+            directory: place.directory()?,
             started: Linux.unix_seconds(),
             json,
         })
@@ -53,8 +56,10 @@ impl Destination {
         screen: impl FnOnce() -> String,
     ) -> Result<ExitCode, Failure> {
         let name = output::name(what, self.started);
-        output::document(text, &name, &self.directory, self.json, |place| {
-            format!("{}record {}\n", screen(), plain(place))
+        let (directory, printed) = (self.directory.as_deref(), Printed::with(self.json));
+        output::document(text, &name, directory, printed, |place| {
+            let place = place.map(|place| format!("record {}\n", plain(place)));
+            screen() + &place.unwrap_or_default()
         })
     }
 

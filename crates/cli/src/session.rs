@@ -23,8 +23,10 @@ use crate::{places, voice};
 /// A run in progress.
 pub(crate) struct Session {
     system: Linux,
-    /// Where the record goes.
-    pub(crate) records: PathBuf,
+    /// Where the record goes; `None` where no record is wanted.
+    pub(crate) records: Option<PathBuf>,
+    /// Where probes make files that they remove again.
+    scratch: PathBuf,
     journal: PathBuf,
     seed: u64,
     budget: Bytes,
@@ -44,11 +46,12 @@ impl Session {
                 .map_err(|error| Failure::error(format!("{error}; {}", allowed_cpus())))?;
         }
         // A dry run makes neither; it says where scratch files would be.
-        let mut records = places::would_be(common.output.as_deref());
+        let output = common.place.output.as_deref();
+        let mut scratch = places::would_be(output);
         let mut journal = PathBuf::new();
         if !common.dry_run {
-            records = places::records(common.output.as_deref())?;
-            journal = places::journal(Some(&records))?;
+            scratch = places::records(output)?;
+            journal = places::journal(Some(&scratch))?;
             // The usual one was looked at when the command began.
             if Some(&journal) != places::usual_journal().as_ref() {
                 put_back(&system, &journal);
@@ -74,7 +77,8 @@ impl Session {
         };
         Ok(Session {
             system,
-            records,
+            records: (!common.place.no_record).then(|| scratch.clone()),
+            scratch,
             journal,
             seed,
             budget,
@@ -183,7 +187,7 @@ impl Session {
             time,
             seed: self.seed,
             privilege: self.run.environment.privilege,
-            scratch: &self.records,
+            scratch: &self.scratch,
             progress: &progress,
             interrupted: &signals::interrupted,
         });

@@ -24,9 +24,9 @@ const MISSING: usize = 12;
 /// Functions that are shown.
 const FUNCTIONS: usize = 12;
 
-/// The text of a comparison of kernels; `place` is where the record is.
+/// The text of a comparison of kernels; `place` is where the record is, if one was written.
 #[must_use]
-pub fn screen(record: &Kernels, place: &str, style: Style) -> String {
+pub fn screen(record: &Kernels, place: Option<&str>, style: Style) -> String {
     let style = Style {
         width: style.width.min(WIDEST),
         ..style
@@ -67,7 +67,9 @@ pub fn screen(record: &Kernels, place: &str, style: Style) -> String {
         2,
         &format!("{layouts} layout{s}, each booted {times} times; QEMU {qemu}, CPU {cpu}"),
     );
-    screen.say(2, &format!("record {place}"));
+    if let Some(place) = place {
+        screen.say(2, &format!("record {place}"));
+    }
     screen.text
 }
 

@@ -18,8 +18,8 @@ pub struct Beside<'a> {
     pub described: &'a [(String, &'static str, f64, f64)],
     /// Where the runs are kept, to be compared again.
     pub runs: Option<&'a str>,
-    /// Where the record is.
-    pub record: &'a str,
+    /// Where the record is, if one was written.
+    pub record: Option<&'a str>,
 }
 
 /// Returns the text of a comparison.
@@ -146,7 +146,9 @@ fn foot(comparison: &Comparison, beside: &Beside<'_>, screen: &mut Screen) {
     } else if !comparison.command.is_empty() {
         screen.say(format!("again {}", command_line(&comparison.command)));
     }
-    screen.say(format!("record {}", beside.record));
+    if let Some(record) = beside.record {
+        screen.say(format!("record {record}"));
+    }
 }
 
 /// Returns `noise floor, A against A, 10 runs each: no difference proven: ...`.
@@ -193,7 +195,7 @@ mod tests {
         let described = [("minor faults".to_owned(), "", 100.0, 120_000.0)];
         let beside = Beside {
             described: &described,
-            record: "/tmp/a.json",
+            record: Some("/tmp/a.json"),
             ..Beside::default()
         };
         let style = Style {

@@ -186,16 +186,17 @@ fn next(run: &Run) -> Vec<(String, String)> {
     commands
 }
 
-/// Returns the lines under the screen: what it cost, and where the record is.
+/// Returns the lines under the screen: what it cost, and where the record is, if one was written.
 #[must_use]
-pub fn foot(run: &Run, record: &str) -> String {
+pub fn foot(run: &Run, record: Option<&str>) -> String {
     let memory = run.peak_memory.map(Bytes);
+    let record = record.map(|record| format!("record {}\n", plain(record)));
     format!(
-        "took {} s, peak memory {} of a budget of {}, seed {}\nrecord {}\n",
+        "took {} s, peak memory {} of a budget of {}, seed {}\n{}",
         run.duration_ms / 1_000,
         known_or("unknown", memory),
         Bytes(run.memory_budget),
         run.seed,
-        plain(record)
+        record.unwrap_or_default()
     )
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use stopgap_events::question::Question;
 use stopgap_events::units::Nanos;
 
+use super::Place;
 use super::values::{few, margin, time};
 
 /// How many runs a side are made unless told otherwise.
@@ -64,10 +65,8 @@ pub(crate) struct Compare {
     /// Print JSON (schema stopgap.compare/1) instead of the screen.
     #[arg(long, conflicts_with_all = ["ktap", "annotations"])]
     pub(crate) json: bool,
-    /// Directory for the record, and for the runs of --run [default: $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap, else
-    /// a private folder under the temporary directory].
-    #[arg(short, long, value_name = "DIR")]
-    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: Place,
     /// Let the exit status say what it came to: 0 improvement or not worse, 2 regression, 4 cannot tell.
     #[arg(long, value_name = "WORD")]
     pub(crate) fail_on: Option<FailOn>,

@@ -1,10 +1,9 @@
 //! Flags of `kernels`.
 
-use std::path::PathBuf;
-
 use stopgap_events::units::Nanos;
 use stopgap_kernels::Cell;
 
+use super::Place;
 use super::values::{count, margin, time};
 
 /// No guest ends sooner.
@@ -65,10 +64,8 @@ pub(crate) struct Kernels {
     /// Say what would be booted, and boot nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Directory for the record [default: $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap, else a private folder under the
-    /// temporary directory].
-    #[arg(short, long, value_name = "DIR")]
-    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: Place,
 }
 
 /// The cells that one word of `--workloads` names.

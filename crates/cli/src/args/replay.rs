@@ -8,7 +8,7 @@ use stopgap_events::units::Bytes;
 use stopgap_placement::Direction;
 
 use super::values::{MOST_OPERATIONS, between, count, direction, pid, size};
-use super::{ReplayChunks, ReplayReclaim, ReplayRoundtrip};
+use super::{Place, ReplayChunks, ReplayReclaim, ReplayRoundtrip};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -68,10 +68,22 @@ pub struct ReplayPlacement {
     /// Print the record (JSON, schema stopgap.replay/1) instead of the tables.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Directory for the record [default: $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap, else a
-    /// private folder under the temporary directory].
+    /// Write the record into this directory [default: $XDG_STATE_HOME/stopgap or
+    /// ~/.local/state/stopgap].
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
+    /// Write no record.
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) no_record: bool,
+}
+
+impl ReplayPlacement {
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            output: self.output.clone(),
+            no_record: self.no_record,
+        }
+    }
 }
 
 /// Where the record of a model goes. Not part of [`ReplayPlacement`]: bench has that as an optional whole, which clap
@@ -81,8 +93,6 @@ pub(crate) struct RecordFlags {
     /// Print the record (JSON, schema stopgap.replay/1, of advise stopgap.advise/1) instead of the tables.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Directory for the record [default: $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap, else a
-    /// private folder under the temporary directory].
-    #[arg(short, long, value_name = "DIR")]
-    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: Place,
 }

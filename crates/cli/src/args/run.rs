@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use super::Place;
 use super::values::few;
 use crate::run::Fix;
 
@@ -39,11 +40,23 @@ pub(crate) struct RunFix {
     /// Of --measure: print JSON (schema stopgap.run-fix/1) instead of the screen.
     #[arg(long, requires = "measure")]
     pub(crate) json: bool,
-    /// Of --measure: directory for the record and the runs [default: $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap, else a
-    /// private folder under the temporary directory].
+    /// Of --measure: write the record and the runs into this directory [default: $XDG_STATE_HOME/stopgap or
+    /// ~/.local/state/stopgap].
     #[arg(short, long, value_name = "DIR", requires = "measure")]
     pub(crate) output: Option<PathBuf>,
+    /// Of --measure: write no record and keep no runs.
+    #[arg(long, requires = "measure", conflicts_with = "output")]
+    pub(crate) no_record: bool,
     /// The command and its arguments.
     #[arg(value_name = "CMD", required = true, last = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+impl RunFix {
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            output: self.output.clone(),
+            no_record: self.no_record,
+        }
+    }
 }

@@ -39,14 +39,14 @@ pub(crate) struct Commands<'a> {
     pub(crate) batch: [bool; 2],
 }
 
-/// Runs both commands, `n` runs each, after the noise floor of the first; keeps the runs in a file in `directory`. Ctrl-C
+/// Runs both commands, `n` runs each, after the noise floor of the first; keeps the runs in a file in `directory`, where there is one. Ctrl-C
 /// ends it with what was measured.
 pub(crate) fn gather(
     commands: &Commands<'_>,
     n: u32,
     seed: u64,
-    directory: &Path,
-) -> Result<(Gathered, PathBuf), Failure> {
+    directory: Option<&Path>,
+) -> Result<(Gathered, Option<PathBuf>), Failure> {
     signals::install();
     let [before, after] = commands.lines;
     let mut gathered = Gathered {
@@ -103,10 +103,12 @@ pub(crate) fn gather(
     progress.bar.finish_and_clear();
     gathered.interrupted = !matches!(ended, Ok(true));
     let name = output::name("gather", gathered.started_unix_s);
-    let kept = output::record(&gathered.to_json(), &name, directory);
+    let kept = directory
+        .map(|directory| output::record(&gathered.to_json(), &name, directory))
+        .transpose();
     match (ended, kept) {
         (Ok(_), kept) => Ok((gathered, kept?)),
-        (Err(Failure::Told { message, status }), Ok(path)) if !gathered.runs.is_empty() => {
+        (Err(Failure::Told { message, status }), Ok(Some(path))) if !gathered.runs.is_empty() => {
             Err(Failure::Told {
                 message: format!("{message}; the runs before it are in {}", path.display()),
                 status,

@@ -66,7 +66,7 @@ pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, F
     let policies = policies(&flags.policy, Name::ALL)?;
     let input = input::input(flags, device)?;
     let memory = &input.memory;
-    let destination = Destination::new(flags.record.output.as_deref(), flags.record.json)?;
+    let destination = Destination::new(&flags.record.place, flags.record.json)?;
     let experiment = Experiment {
         workload: &input.workload,
         machine: &memory.machine,

@@ -48,7 +48,7 @@ pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> 
     for input in &inputs {
         fits(input, entries.len(), memory.0)?;
     }
-    let destination = Destination::new(flags.output.as_deref(), flags.json)?;
+    let destination = Destination::new(&flags.place(), flags.json)?;
     let (mut clock_ns, mut interrupted) = (None, false);
     let measured: Vec<Measured> = super::rows(&inputs, Input::title, |input, progress| {
         let meter = Meter {

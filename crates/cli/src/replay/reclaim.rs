@@ -31,7 +31,7 @@ pub(crate) fn run(flags: &ReplayReclaim) -> Result<ExitCode, Failure> {
     let beside = path
         .map(|path| measured(path, Question::Reclaim))
         .transpose()?;
-    let destination = Destination::new(flags.record.output.as_deref(), flags.record.json)?;
+    let destination = Destination::new(&flags.record.place, flags.record.json)?;
     let gem = settings
         .iter()
         .any(|setting| setting.load == Load::GemSyslatency);

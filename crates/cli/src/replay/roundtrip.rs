@@ -53,7 +53,7 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
             rules.len()
         )));
     }
-    let destination = Destination::new(flags.record.output.as_deref(), flags.record.json)?;
+    let destination = Destination::new(&flags.record.place, flags.record.json)?;
     let costs = measured.as_ref().and_then(Prices::measured);
     let costs = costs.unwrap_or_default();
     let by_rules = |(index, cell)| rules.iter().map(move |&rules| (index, cell, rules));

@@ -19,7 +19,8 @@ use crate::args;
 use crate::compare::gather::{Commands, gather};
 use crate::compare::{loud, unfinished};
 use crate::failure::{DONE, Failure};
-use crate::{output, places, session, voice};
+use crate::output::Printed;
+use crate::{output, session, voice};
 
 /// The document of `run --measure --json`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -34,8 +35,8 @@ pub(crate) struct RunFixed {
     fixes: Vec<String>,
     /// The library that was preloaded; null where no fix needs it.
     library: Option<String>,
-    /// The runs, to be compared again (`stopgap.gather/1`).
-    runs: String,
+    /// The file with the runs, to be compared again (`stopgap.gather/1`); null where none was written.
+    runs: Option<String>,
     /// User and system time together, seconds: the median of each side, and their ratio; null where a side has no run.
     cpu_time: Option<Pair>,
     /// Numbers that are printed and not tested: the median of each side.
@@ -64,7 +65,7 @@ struct Described {
 }
 
 pub(super) fn run(args: &args::RunFix, fixed: &Fixed) -> Result<ExitCode, Failure> {
-    let directory = places::records(args.output.as_deref())?;
+    let directory = args.place().directory()?;
     let words: Vec<String> = args
         .command
         .iter()
@@ -81,7 +82,7 @@ pub(super) fn run(args: &args::RunFix, fixed: &Fixed) -> Result<ExitCode, Failur
         lines: [&without, &with],
         batch: [false, fixed.batch],
     };
-    let (gathered, runs) = gather(&commands, args.n, seed, &directory)?;
+    let (gathered, runs) = gather(&commands, args.n, seed, directory.as_deref())?;
     let options = Gathered::options(&Options {
         seed: gathered.seed,
         command: session::command(),
@@ -98,7 +99,7 @@ pub(super) fn run(args: &args::RunFix, fixed: &Fixed) -> Result<ExitCode, Failur
     }
     let cpu = cpu_time(&gathered);
     let described = gathered.described(&options.endpoints);
-    let place = runs.display().to_string();
+    let place = runs.map(|path| path.display().to_string());
     let document = RunFixed {
         schema: "stopgap.run-fix/1",
         version: env!("CARGO_PKG_VERSION"),
@@ -125,13 +126,13 @@ pub(super) fn run(args: &args::RunFix, fixed: &Fixed) -> Result<ExitCode, Failur
     output::document(
         &output::json(&document),
         &name,
-        &directory,
-        args.json,
+        directory.as_deref(),
+        Printed::with(args.json),
         |record| {
             let beside = Beside {
                 floor: floor.as_ref(),
                 described: &described,
-                runs: Some(&place),
+                runs: place.as_deref(),
                 record,
             };
             let mut text = screen(&document.comparison, &beside, voice::style());

@@ -114,3 +114,54 @@ fn a_recorded_command_keeps_its_status() {
     run.stopgap("record -o t.parquet -- /dev/null").ends(126);
     run.stopgap("record -o t.parquet -- ./nowhere").ends(127);
 }
+
+/// With `--no-record` no file stays, and no screen names one.
+#[test]
+fn without_a_record_nothing_is_written() {
+    let run = Run::new();
+    run.write("a", "1\n2\n3\n4\n5\n");
+    run.write("b", "2\n3\n4\n5\n6\n");
+    for line in [
+        "check --passive",
+        "probe roundtrip --client poll --server poll --k 1 --work 0 --round-trips 50 --runs 1 -d 1s",
+        "probe chunks --size 1M --strategy base --buffers 1 --runs 3 -d 1s",
+        "replay placement frag --policy linux-6.12 --n 100 --ops 100",
+        "replay roundtrip --client poll --server poll --k 1 --work 0 --policy linux-6.12",
+        "advise chunks --device 4K,64K --access linear --buffers 1 --policy old",
+        "compare a b",
+        "compare --run true --run true -n 2",
+        "run --fix batch-client --measure -n 2 -- true",
+    ] {
+        let line = match line.split_once(" -- ") {
+            None => format!("{line} --no-record"),
+            Some((flags, command)) => format!("{flags} --no-record -- {command}"),
+        };
+        let before = every_file(&run);
+        let done = run.stopgap(&line).ok();
+        assert_eq!(every_file(&run), before, "{line}");
+        let directory = run.directory.path().display().to_string();
+        assert!(!done.out.contains(&directory), "{line}: {}", done.out);
+        assert!(!done.out.contains("\nrecord "), "{line}: {}", done.out);
+        run.refuses(
+            line.replace("--no-record", "--no-record -o x"),
+            &["--no-record"],
+        );
+    }
+}
+
+/// Files below the run's directory.
+fn every_file(run: &Run) -> Vec<std::path::PathBuf> {
+    fn below(directory: &std::path::Path, files: &mut Vec<std::path::PathBuf>) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => below(&path, files),
+                false => files.push(path),
+            }
+        }
+    }
+    let mut files = Vec::new();
+    below(run.directory.path(), &mut files);
+    files.sort();
+    files
+}

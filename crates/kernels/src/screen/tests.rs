@@ -37,7 +37,7 @@ fn shown(record: &Kernels) -> String {
         colour: false,
         verbose: false,
     };
-    let text = screen(record, "/tmp/a.json", style);
+    let text = screen(record, Some("/tmp/a.json"), style);
     assert!(
         text.lines().all(|line| line.chars().count() <= 120),
         "{text}"
