@@ -203,8 +203,125 @@ pub struct Now {
     pub involuntary: Vec<TaskRate>,
     /// The one process that was asked about, when there was one.
     pub process: Option<ProcessDetail>,
+    /// Waiting for each resource within the interval alone.
+    #[serde(default)]
+    pub waited: Vec<Waited>,
+    /// Control groups whose memory was at its limit within the interval, most waiting first; at most five.
+    #[serde(default)]
+    pub groups: Vec<GroupShort>,
+    /// Swap; absent where it could not be read.
+    #[serde(default)]
+    pub swap: Option<SwapUse>,
+    /// Disks that completed a request in the interval or had one open throughout, slowest first; at most five.
+    #[serde(default)]
+    pub disks: Vec<DiskUse>,
+    /// Per cent of the interval that a hypervisor kept the CPUs for others; absent where it could not be read.
+    #[serde(default)]
+    pub steal: Option<f64>,
+    /// Threads of processes that were in state D (uninterruptible sleep) for the whole interval; at most five.
+    #[serde(default)]
+    pub stuck: Vec<Stuck>,
+    /// How many threads were in state D for the whole interval.
+    #[serde(default)]
+    pub stuck_count: u64,
+    /// Processes that the kernel has killed since boot for lack of memory; absent where it could not be read.
+    #[serde(default)]
+    pub oom_kills: Option<u64>,
+    /// Lines of the kernel log that tell of a stall, newest first; at most twenty. Absent where it could not be read.
+    #[serde(default)]
+    pub kernel_log: Option<Vec<LogLine>>,
     /// Facts that could not be read, and why.
     pub missing: Vec<Missing>,
+}
+
+/// How long tasks waited for a resource within the interval of [`Now`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Waited {
+    /// `cpu`, `memory` or `io`.
+    pub resource: String,
+    /// Per cent of the interval in which some task waited.
+    pub some: f64,
+    /// Per cent of it in which all tasks waited; older kernels do not give it for the CPU.
+    pub full: Option<f64>,
+}
+
+/// A control group that is short of memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GroupShort {
+    /// Its path below the mount of the memory controller.
+    pub path: String,
+    /// Per cent of the interval in which some task of it waited for memory (version 2).
+    pub some: Option<f64>,
+    /// How often an allocation found it at its limit within the interval (version 1).
+    pub at_limit: Option<u64>,
+}
+
+/// Swap: how much is used, and how fast pages move.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SwapUse {
+    /// All of it.
+    pub total: Bytes,
+    /// What of it is used.
+    pub used: Bytes,
+    /// Whether part of it lies on a disk (no zram).
+    pub on_disk: bool,
+    /// Bytes per second read back within the interval.
+    pub in_per_s: f64,
+    /// Bytes per second written to it within the interval.
+    pub out_per_s: f64,
+}
+
+/// Use of a disk within the interval of [`Now`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DiskUse {
+    /// Its name, as `vda`.
+    pub name: String,
+    /// Requests completed.
+    pub completed: u64,
+    /// Mean milliseconds from a request's submission to its completion; absent where none completed.
+    pub mean_ms: Option<f64>,
+    /// Requests open at the end.
+    pub in_flight: u64,
+}
+
+/// A thread that was in state D for the whole interval of [`Now`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Stuck {
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// Its name (`comm`).
+    pub name: String,
+    /// The kernel function in which it sleeps; absent where it could not be read.
+    pub function: Option<String>,
+}
+
+/// What a line of the kernel log tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogKind {
+    /// The kernel killed a process for lack of memory.
+    OomKill,
+    /// A task waited in state D for longer than `kernel.hung_task_timeout_secs`.
+    HungTask,
+    /// A driver found its GPU hung, or reset it.
+    GpuHang,
+    /// A CPU ran kernel code for seconds: soft lockup, hard lockup or RCU stall.
+    Lockup,
+    /// A disk did not answer in time, or a request failed.
+    DiskError,
+}
+
+/// A line of the kernel log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LogLine {
+    /// Its subject.
+    pub kind: LogKind,
+    /// How long before it was read the kernel wrote it, in seconds.
+    pub seconds_ago: u64,
+    /// The line without its time; at most 200 characters.
+    pub text: String,
 }
 
 /// A named count.

@@ -143,6 +143,13 @@ pub trait Files {
     /// [`Error::Unsupported`] with what to do, where it is neither mounted nor may be.
     fn tracefs(&self) -> Result<Tracefs>;
 
+    /// Returns the records of the kernel's log buffer, oldest first, as `/dev/kmsg` has them: `6,339,5140900,-;text`
+    /// (`Documentation/ABI/testing/dev-kmsg`). Costs a read(2) each, some 1 us.
+    ///
+    /// # Errors
+    /// As open(2): `EPERM` where `kernel.dmesg_restrict` keeps others than root from it.
+    fn kernel_log(&self) -> Result<Vec<String>>;
+
     /// Puts a swap file or device into use (`on`) or out of it.
     ///
     /// # Errors

@@ -2,9 +2,11 @@
 //!
 //! It only reads: nothing is changed, and no process is stopped. What it costs: see [`read`].
 
+mod signs;
+
 use std::path::PathBuf;
 
-use stopgap_events::machine::{Backing, Now, ProcessDetail, ProcessMappings, TaskRate};
+use stopgap_events::machine::{Backing, Now, ProcessDetail, ProcessMappings, Stuck, TaskRate};
 use stopgap_events::units::Nanos;
 
 use crate::System;
@@ -13,7 +15,7 @@ use crate::environment::{self, uptime};
 use crate::error::{Error, Result};
 use crate::files::{read_lossy, read_number};
 use crate::notes::Notes;
-use crate::proc::{buddyinfo, maps, memory, name_of, number_of, switches_of, vmstat};
+use crate::proc::{buddyinfo, field, maps, memory, name_of, number_of, switches_of, vmstat};
 use crate::tasks::Switches;
 
 /// How many processes, tasks and backing files are shown of each kind.
@@ -81,7 +83,11 @@ pub fn read(system: &dyn System, options: &Options) -> Result<Now> {
 
     // Each task is read twice, and the mappings come last: a third of the time for each.
     let first = start + Nanos(options.deadline.saturating_sub(options.interval).0 / 3);
+    let before = signs::Before::read(system);
     let rates = rates(system, &pids, options.interval, first, &mut notes);
+    let (pressure, no_pressure) = environment::pressure(system);
+    notes.missing.extend(no_pressure);
+    let changes = before.changes(system, &pressure, &mut notes);
 
     // What stands still while we read comes before what costs the machine most to read.
     let unusable_index =
@@ -89,8 +95,6 @@ pub fn read(system: &dyn System, options: &Options) -> Result<Now> {
     let since_boot = read_lossy(system, "/proc/vmstat").and_then(|text| vmstat::since_boot(&text));
     let since_boot = notes.keep("reclaim and compaction since boot", since_boot);
     note_lacking_counters(since_boot.as_deref(), &mut notes);
-    let (pressure, no_pressure) = environment::pressure(system);
-    notes.missing.extend(no_pressure);
 
     let (mappings, process) = match (options.pid, process_status) {
         (Some(pid), Some(text)) => {
@@ -106,6 +110,7 @@ pub fn read(system: &dyn System, options: &Options) -> Result<Now> {
         _ => (largest(system, &pids, give_up, &mut notes), None),
     };
 
+    let kernel_log = notes.keep("the kernel log", signs::log(system));
     Ok(Now {
         interval_ms: options.interval.0 / 1_000_000,
         mappings,
@@ -124,6 +129,15 @@ pub fn read(system: &dyn System, options: &Options) -> Result<Now> {
         voluntary: rates.voluntary,
         involuntary: rates.involuntary,
         process,
+        waited: changes.waited,
+        groups: changes.groups,
+        swap: changes.swap,
+        disks: changes.disks,
+        steal: changes.steal,
+        stuck: rates.stuck,
+        stuck_count: rates.stuck_count,
+        oom_kills: changes.oom_kills,
+        kernel_log,
         missing: notes.missing,
     })
 }
@@ -329,12 +343,25 @@ struct Sample {
     tid: u32,
     at: Nanos,
     switches: Switches,
+    uninterruptible: bool,
 }
 
-/// Highest rates, highest first.
+/// Highest rates, highest first, and who stood still in state D.
 struct Rates {
     voluntary: Vec<TaskRate>,
     involuntary: Vec<TaskRate>,
+    stuck: Vec<Stuck>,
+    stuck_count: u64,
+}
+
+/// Returns whether a thread of a process, not of the kernel, is in uninterruptible sleep. Kernel threads of healthy
+/// drivers sleep so while they have nothing to do.
+fn is_uninterruptible(status: &str) -> bool {
+    let kernel = match field(status, "Kthread") {
+        Some(word) => word == "1", // since 6.8
+        None => memory(status, "VmSize").is_none(),
+    };
+    field(status, "State").is_some_and(|state| state.starts_with('D')) && !kernel
 }
 
 /// Switch rates of all threads of `pids` over `interval`, each over the time between its own
@@ -351,6 +378,7 @@ fn rates(
     // The last task read is the one whose interval is the shortest.
     system.sleep_until(system.now() + interval);
     let mut all = Vec::with_capacity(before.len());
+    let (mut stuck, mut stuck_count) = (Vec::new(), 0);
     for task in &before {
         let Ok(text) = read_lossy(system, task_file(task.pid, task.tid)) else {
             continue; // it has ended
@@ -360,6 +388,17 @@ fn rates(
         };
         let seconds = system.now().saturating_sub(task.at).as_secs_f64();
         let more = now.since(task.switches);
+        if more.total() == 0 && task.uninterruptible && is_uninterruptible(&text) {
+            stuck_count += 1;
+            if stuck.len() < TOP {
+                stuck.push(Stuck {
+                    pid: task.pid,
+                    tid: task.tid,
+                    name: name_of(&text),
+                    function: sleeps_in(system, task.pid, task.tid),
+                });
+            }
+        }
         if seconds > 0.0 && more.total() > 0 {
             let rate = |count: u64| TaskRate {
                 pid: task.pid,
@@ -374,7 +413,16 @@ fn rates(
     Rates {
         voluntary: top(voluntary),
         involuntary: top(involuntary),
+        stuck,
+        stuck_count,
     }
+}
+
+/// Returns the kernel function in which a thread sleeps. The kernel gives `0` to who may not trace it.
+fn sleeps_in(system: &dyn System, pid: u32, tid: u32) -> Option<String> {
+    let text = read_lossy(system, format!("/proc/{pid}/task/{tid}/wchan")).ok()?;
+    let name = text.trim();
+    (!name.is_empty() && name != "0").then(|| name.to_owned())
 }
 
 fn task_file(pid: u32, tid: u32) -> PathBuf {
@@ -403,6 +451,7 @@ fn samples(system: &dyn System, pids: &[u32], give_up: Nanos, notes: &mut Notes)
                     tid,
                     at: system.now(),
                     switches,
+                    uninterruptible: is_uninterruptible(&text),
                 }),
                 None => {
                     broken.get_or_insert_with(|| {

@@ -172,6 +172,17 @@ impl Files for Fake {
         }
     }
 
+    /// The lines of the file `/dev/kmsg`; an empty log where there is none.
+    fn kernel_log(&self) -> Result<Vec<String>> {
+        match self.read(Path::new("/dev/kmsg")) {
+            Err(error) if error.is_absent() => Ok(Vec::new()),
+            other => {
+                let text = String::from_utf8_lossy(&other?).into_owned();
+                Ok(text.lines().map(str::to_owned).collect())
+            }
+        }
+    }
+
     fn read_own(&self, path: &Path) -> Result<Vec<u8>> {
         self.read(path)
     }

@@ -175,6 +175,34 @@ impl Files for Linux {
         Ok(Bytes(at.min(length)))
     }
 
+    fn kernel_log(&self) -> Result<Vec<String>> {
+        const PATH: &str = "/dev/kmsg";
+        /// A record is at most this long; a shorter buffer is refused with EINVAL (`CONSOLE_EXT_LOG_MAX`).
+        const RECORD: usize = 8 << 10;
+        /// More than a log buffer of 16 MiB holds.
+        const MOST: usize = 200_000;
+        let path = Path::new(PATH);
+        let mut options = fs::OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NONBLOCK);
+        let mut file = on("open", path, options.open(path))?;
+        let (mut records, mut buffer) = (Vec::new(), vec![0; RECORD]);
+        while records.len() < MOST {
+            match file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(length) => {
+                    records.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+                }
+                Err(error) => match error.raw_os_error() {
+                    // The kernel overwrote the next record; the one after it comes.
+                    Some(libc::EPIPE | libc::EINTR) => {}
+                    Some(libc::EAGAIN) => break,
+                    _ => return on("read", path, Err(error)),
+                },
+            }
+        }
+        Ok(records)
+    }
+
     fn link(&self, path: &Path) -> Result<PathBuf> {
         on("readlink", path, fs::read_link(path))
     }

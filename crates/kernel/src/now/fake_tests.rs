@@ -8,7 +8,7 @@ use crate::fake::Fake;
 const BUDDYINFO: &str = "Node 0, zone   Normal      8      4      0      1\n";
 const VMSTAT: &str =
     "nr_free_pages 1\nallocstall_normal 3\nallocstall_movable 4\ncompact_stall 5\n";
-const MEMINFO: &str = "MemTotal: 1024 kB\nUnevictable:  40 kB\nMlocked:  16 kB\n";
+const MEMINFO: &str = "MemTotal: 1024 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\nUnevictable:  40 kB\nMlocked:  16 kB\n";
 const PSI: &str = "some avg10=1.00 avg60=2.00 avg300=3.00 total=4\nfull avg10=0.10 avg60=0.20 avg300=0.30 total=5\n";
 
 fn machine() -> Fake {
@@ -16,6 +16,7 @@ fn machine() -> Fake {
         .with_file("/proc/buddyinfo", BUDDYINFO)
         .with_file("/proc/vmstat", VMSTAT)
         .with_file("/proc/meminfo", MEMINFO)
+        .with_file("/proc/stat", "cpu  10 0 10 80 0 0 0 0 0 0\n")
         .with_file("/proc/uptime", "93784.25 100.00\n");
     for resource in ["cpu", "memory", "io"] {
         fake = fake.with_file(format!("/proc/pressure/{resource}"), PSI);
@@ -303,6 +304,7 @@ fn broken_files_are_named_and_the_rest_is_read() {
         ("unusable-free-space index", "/proc/buddyinfo: line 1"),
         ("reclaim and compaction", "/proc/vmstat: line 1"),
         ("unevictable", "/proc/meminfo: "),
+        ("use of swap", "/proc/meminfo: "),
         ("uptime", "/proc/uptime: 'long'"),
         ("io pressure", "/proc/pressure/io: "),
         ("max_map_count", "/proc/sys/vm/max_map_count: 'lots'"),
@@ -313,7 +315,7 @@ fn broken_files_are_named_and_the_rest_is_read() {
             missing(&now, what)
         );
     }
-    assert_eq!(now.missing.len(), 8);
+    assert_eq!(now.missing.len(), 9);
     assert_eq!(now.mlocked, Some(Bytes::kib(16)));
     assert_eq!(now.pressure.len(), 2);
     assert_eq!(now.mappings[0].mappings, 1);
