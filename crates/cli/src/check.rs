@@ -7,13 +7,14 @@ use stopgap_events::question::{FACTS, Facts, Question};
 use stopgap_events::units::Nanos;
 use stopgap_kernel::{now, signals};
 use stopgap_probes::{CheckOptions, Probe, ProbeError};
-use stopgap_report::screen;
+use stopgap_report::{overall, screen};
 use stopgap_stats::record::Answer;
 use stopgap_stats::verdict::Verdict;
 
 use crate::args;
 use crate::failure::{DONE, Failure, UNSUPPORTED};
 use crate::output;
+use crate::places;
 use crate::report;
 use crate::session::Session;
 use crate::voice;
@@ -44,6 +45,7 @@ pub(crate) fn run(args: &args::Check) -> Result<ExitCode, Failure> {
         }
     }
     session.end();
+    session.run.verdict = Some(overall::judge(&session.run));
     let none = !args.passive && !session.run.answers.iter().any(Answer::answered);
     let record = output::name("check", session.run.started_unix_s);
     let directory = session.records.as_deref();
@@ -57,9 +59,12 @@ pub(crate) fn run(args: &args::Check) -> Result<ExitCode, Failure> {
         args.common.json,
         |run, place| {
             let style = voice::style();
-            let mut text = screen::first(run, style) + &screen::foot(run, place);
-            if let Ok(Some(report)) = &report {
-                text.push_str(&report::line(report));
+            let report = report.as_ref().ok().and_then(Option::as_deref);
+            let report = report.map(places::short);
+            let mut text = screen::first(run, style) + &screen::more(run, report.as_deref(), style);
+            if style.verbose {
+                let evidence = screen::evidence(run, style);
+                text += &format!("\n{evidence}{}", screen::foot(run, place));
             }
             text
         },
@@ -122,7 +127,7 @@ fn unanswered(
 
 /// Prints what would be touched and used.
 fn dry_run(session: &Session, args: &args::Check) -> Result<ExitCode, Failure> {
-    let mut text = String::from("NOW reads /proc and /sys and changes nothing\n");
+    let mut text = String::from("RIGHT NOW reads /proc and /sys and changes nothing\n");
     if !args.passive {
         for (probe, time) in probes(session, args, None) {
             text.push_str(&crate::probe::describe(session, probe.as_ref(), time)?);

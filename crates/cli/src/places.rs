@@ -110,3 +110,13 @@ pub fn journal(given: Option<&Path>) -> Result<PathBuf, Failure> {
     };
     Ok(folder.join("journal"))
 }
+
+/// Returns a path as a person writes it: below the home directory it begins with `~`.
+pub(crate) fn short(path: &Path) -> String {
+    let home = std::env::var_os("HOME").filter(|home| home.len() > 1);
+    let below = home.as_ref().and_then(|home| path.strip_prefix(home).ok());
+    below.map_or_else(
+        || path.display().to_string(),
+        |below| format!("~/{}", below.display()),
+    )
+}

@@ -72,6 +72,7 @@ impl Session {
             environment: environment::read(&system),
             now: None,
             answers: Vec::new(),
+            verdict: None,
             interrupted: false,
             peak_memory: None,
         };

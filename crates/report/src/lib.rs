@@ -27,6 +27,7 @@ pub mod gate;
 pub mod history;
 pub mod html;
 pub mod now;
+pub mod overall;
 mod profile;
 pub mod replay;
 pub mod screen;

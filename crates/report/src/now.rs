@@ -1,4 +1,4 @@
-//! NOW: the state of the machine before any load, with a mark on every sign of trouble.
+//! NOW: the state of the machine before any load, in numbers. What they mean: [`crate::overall`].
 
 use stopgap_events::machine::{Now, ProcessMappings, TaskRate};
 
@@ -12,30 +12,13 @@ pub struct Row {
     pub about: &'static str,
     /// The finding.
     pub text: String,
-    /// Whether it is a sign of trouble. The rules stand beside the constants of this module.
-    pub watch: bool,
 }
-
-/// Watch a process that holds this share of `vm.max_map_count`: at the limit mmap fails.
-pub const WATCH_MAPPINGS_SHARE: f64 = 0.5;
-/// Watch a process with this many one-page mappings of one file: mail 000 felt it from 5,000.
-pub const WATCH_ONE_PAGE: u64 = 5_000;
-/// Watch order 4 and its like: more than this share of free memory cannot serve a request of that order. Above
-/// one half, a request of that order more often finds nothing than something near at hand.
-pub const WATCH_UNUSABLE: f64 = 0.5;
-/// Orders up to this one are what drivers and the network ask for every day (64 KiB with
-/// pages of 4 KiB); larger ones are expected to be scarce.
-pub const WATCH_ORDER: u32 = 4;
-/// Watch a resource for which all tasks waited this per cent of the last 5 minutes or 10 s.
-pub const WATCH_FULL: f64 = 1.0;
-/// Watch this many direct-reclaim or direct-compaction stalls an hour of uptime.
-pub const WATCH_STALLS_PER_HOUR: f64 = 60.0;
 
 /// Returns the rows of NOW.
 #[must_use]
 pub fn rows(now: &Now) -> Vec<Row> {
     let mut rows = Vec::new();
-    let mut add = |about, text, watch| rows.push(Row { about, text, watch });
+    let mut add = |about, text| rows.push(Row { about, text });
     if let Some(process) = &now.process {
         let sizes = [
             ("resident", process.resident),
@@ -47,20 +30,16 @@ pub fn rows(now: &Now) -> Vec<Row> {
         let threads = known_or("unknown", process.threads.map(thousands));
         let (name, pid, sizes) = (&process.name, process.pid, join(sizes.map(size), ", "));
         let text = format!("{name} ({pid}): threads {threads}, {sizes}");
-        add("process", text, false);
+        add("process", text);
     }
     for (index, process) in now.mappings.iter().enumerate() {
         let about = if index == 0 { "mappings" } else { "" };
         let limit = now.max_map_count;
-        add(about, mappings(process, limit), watch(process, limit));
+        add(about, mappings(process, limit));
     }
     let up = now.uptime_s.map(uptime);
     if !now.unusable_index.is_empty() {
         let orders = now.unusable_index.iter();
-        let scarce = |one: &stopgap_events::machine::OrderIndex| {
-            one.order <= WATCH_ORDER && one.index >= WATCH_UNUSABLE
-        };
-        let watch = orders.clone().any(scarce);
         let orders = join(
             orders.map(|one| format!("{}:{:.2}", one.order, one.index)),
             " ",
@@ -69,13 +48,12 @@ pub fn rows(now: &Now) -> Vec<Row> {
         add(
             "free memory",
             format!("unusable index by order {orders}{up}"),
-            watch,
         );
     } else if let Some(up) = up {
-        add("uptime", up, false);
+        add("uptime", up);
     }
-    if let Some((text, watch)) = since_boot(now) {
-        add("since boot", text, watch);
+    if let Some(text) = since_boot(now) {
+        add("since boot", text);
     }
     if !now.pressure.is_empty() {
         let each = now.pressure.iter().map(|one| {
@@ -87,9 +65,7 @@ pub fn rows(now: &Now) -> Vec<Row> {
             format!("{resource} some {:.1}/{:.1}{full}", some.avg10, some.avg300)
         });
         let text = format!("{} (% of 10 s/300 s)", join(each, ", "));
-        let mut full = now.pressure.iter().filter_map(|one| one.full);
-        let watch = full.any(|full| full.avg10.max(full.avg300) >= WATCH_FULL);
-        add("pressure", text, watch);
+        add("pressure", text);
     }
     let held = [("unevictable", now.unevictable), ("mlocked", now.mlocked)];
     let held = held
@@ -97,7 +73,7 @@ pub fn rows(now: &Now) -> Vec<Row> {
         .filter_map(|(name, size)| Some(format!("{name} {}", size?)));
     let held = join(held, ", ");
     if !held.is_empty() {
-        add("held", held, false);
+        add("held", held);
     }
     for (kind, tasks) in [
         ("voluntary", &now.voluntary),
@@ -109,15 +85,76 @@ pub fn rows(now: &Now) -> Vec<Row> {
             .map(switches);
         let busy = join(busy, ", ");
         if !busy.is_empty() {
-            add("switches/s", format!("{kind}: {busy}"), false);
+            add("switches/s", format!("{kind}: {busy}"));
         }
     }
-    for missing in &now.missing {
-        add(
-            "unknown",
-            format!("{}: {}", missing.what, missing.why),
-            false,
+    let disks = now.disks.iter().map(|disk| {
+        let ms = known_or(
+            "none completed",
+            disk.mean_ms
+                .map(|ms| format!("{} ms a request", number(ms))),
         );
+        format!(
+            "{} {ms}, {} completed, {} open",
+            disk.name, disk.completed, disk.in_flight
+        )
+    });
+    let disks = join(disks, "; ");
+    if !disks.is_empty() {
+        add("disks", format!("{disks} (in {} ms)", now.interval_ms));
+    }
+    if let Some(swap) = now.swap.filter(|swap| swap.total.0 > 0) {
+        let rate = |per_s: f64| number(per_s / 1_048_576.0);
+        let (used, total) = (swap.used, swap.total);
+        let (read, written) = (rate(swap.in_per_s), rate(swap.out_per_s));
+        add(
+            "swap",
+            format!("{used} of {total} used; {read} MiB/s read back, {written} MiB/s written"),
+        );
+    }
+    let groups = now
+        .groups
+        .iter()
+        .map(|group| match (group.some, group.at_limit) {
+            (Some(some), _) => format!("{} waited {} %", group.path, number(some)),
+            (_, times) => format!(
+                "{} at its limit {} times",
+                group.path,
+                known_or("some", times)
+            ),
+        });
+    let groups = join(groups, ", ");
+    if !groups.is_empty() {
+        add(
+            "memory groups",
+            format!("{groups} (of {} ms)", now.interval_ms),
+        );
+    }
+    if let Some(kills) = now.oom_kills {
+        let steal = known_or("unknown", now.steal.map(number));
+        add(
+            "machine",
+            format!(
+                "{} killed for lack of memory since boot; the hypervisor kept {steal} % of the CPU time",
+                thousands(kills)
+            ),
+        );
+    }
+    for task in &now.stuck {
+        let function = known_or("unknown", task.function.as_ref());
+        add(
+            "state D",
+            format!("{} ({}/{}) in {function}", task.name, task.pid, task.tid),
+        );
+    }
+    for line in now.kernel_log.iter().flatten().take(5) {
+        add(
+            "kernel log",
+            format!("{} ago: {}", uptime(line.seconds_ago), line.text),
+        );
+    }
+    for missing in &now.missing {
+        add("unknown", format!("{}: {}", missing.what, missing.why));
     }
     rows
 }
@@ -142,17 +179,8 @@ fn mappings(process: &ProcessMappings, limit: Option<u64>) -> String {
     format!("{name} ({pid}) {count}{of}{}", known_or("", backing))
 }
 
-fn watch(process: &ProcessMappings, limit: Option<u64>) -> bool {
-    let near = limit.is_some_and(|limit| share(process.mappings, limit) >= WATCH_MAPPINGS_SHARE);
-    let mut files = process
-        .backing
-        .iter()
-        .filter(|backing| backing.file != "anonymous");
-    near || files.any(|file| file.one_page >= WATCH_ONE_PAGE)
-}
-
-/// Returns counters of stalls since boot, and whether they are a sign of trouble.
-fn since_boot(now: &Now) -> Option<(String, bool)> {
+/// Returns counters of stalls since boot.
+fn since_boot(now: &Now) -> Option<String> {
     if now.since_boot.is_empty() {
         return None;
     }
@@ -166,16 +194,7 @@ fn since_boot(now: &Now) -> Option<(String, bool)> {
         .iter()
         .map(|one| format!("{} {}", one.name, thousands(one.value)));
     let zero = (!zero.is_empty()).then(|| "other compact_* 0".to_owned());
-    let stalls = now
-        .since_boot
-        .iter()
-        .filter(|one| always[..2].contains(&&*one.name));
-    let stalls: u64 = stalls.map(|counter| counter.value).sum();
-    let per_hour = |seconds: u64| stalls as f64 / (seconds.max(3_600) as f64 / 3_600.0);
-    let watch = now
-        .uptime_s
-        .is_some_and(|up| per_hour(up) >= WATCH_STALLS_PER_HOUR);
-    Some((join(shown.chain(zero), ", "), watch))
+    Some(join(shown.chain(zero), ", "))
 }
 
 fn switches(task: &TaskRate) -> String {

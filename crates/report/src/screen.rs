@@ -1,83 +1,191 @@
-//! The first screen of `check`: one line of environment, NOW, TEST, NOT TESTED, NEXT.
+//! The screen of `check`: a headline, the states behind it, where the report is; the evidence on request.
 
 use std::fmt::Display;
 
 use stopgap_events::machine::{Environment, Missing, Privilege};
 use stopgap_events::question::Question;
 use stopgap_events::units::Bytes;
-use stopgap_stats::record::{Answer, Run};
-use stopgap_stats::verdict::Word;
+use stopgap_stats::overall::{Row, State};
+use stopgap_stats::record::Run;
 
 use crate::table::{Screen, Style, Table, join, known_or};
 use crate::text::{plain, uptime, wrap};
-use crate::{fix, now};
+use crate::{fix, now, overall};
 
-/// Sections in the order of the screen.
-const SECTIONS: [&str; 4] = ["NOW", "TEST", "NOT TESTED", "NEXT"];
+/// Columns that no line of the screen exceeds on a wider terminal.
+const WIDTH: u16 = 80;
+/// Columns in front of a row's sentence: state and subject.
+const SENTENCE: usize = 15;
 
-/// Returns the screen.
+/// Returns the screen: at most 24 lines of 80 columns. With [`Style::verbose`] the evidence stands below.
 #[must_use]
 pub fn first(run: &Run, style: Style) -> String {
+    let style = Style {
+        width: style.width.min(WIDTH),
+        ..style
+    };
+    let overall = overall::of(run);
+    let mut screen = Screen::new(style);
+    screen.add(&head(run, style));
+    screen.line("");
+    screen.say_bold(&overall.text);
+    screen.add(&next(&overall.why, &overall.command, style.width));
+    let mut part = |title: &str, rows: &[Row], otherwise: &str| {
+        screen.line("");
+        screen.say_bold(title);
+        for row in rows {
+            screen.add(&line(row, style));
+        }
+        if rows.is_empty() {
+            screen.say(format!("     {otherwise}"));
+        }
+    };
+    if run.now.is_some() {
+        part("RIGHT NOW", &overall.now, "");
+    }
+    let (title, otherwise) = match run.answers.len() {
+        0 if run.interrupted => ("KNOWN CAUSES, NOT TESTED", "interrupted before the first"),
+        0 => (
+            "KNOWN CAUSES, NOT TESTED",
+            "stopgap check tests four in about a minute",
+        ),
+        4 => ("FOUR KNOWN CAUSES, TESTED", ""),
+        _ => ("KNOWN CAUSES, TESTED", ""),
+    };
+    part(title, &overall.causes, otherwise);
+    screen.finish()
+}
+
+/// Returns the lines below the screen: what more there is, and the report's place where there is one.
+#[must_use]
+pub fn more(run: &Run, report: Option<&str>, style: Style) -> String {
+    let width = style.width.min(WIDTH);
+    let one = match run.now.as_ref().is_some_and(|now| now.process.is_some()) {
+        true => "",
+        false => "    One program: -p PID.",
+    };
+    let root = match run.environment.privilege {
+        Privilege::Root => "",
+        _ => "    More: sudo stopgap check",
+    };
+    let mut text = String::from("\n");
+    if !style.verbose {
+        text += &wrap(&format!("Evidence: --verbose.{one}{root}"), width, 2);
+    }
+    // A path is not broken: it is there to be copied.
+    if let Some(report) = report {
+        text += &format!("Report: {}\n", plain(report));
+    }
+    text
+}
+
+/// Returns the machine and what the run was: `stopgap check   vm, Linux 6.18, 2 CPUs ...   52 s, as root`.
+fn head(run: &Run, style: Style) -> String {
+    let environment = &run.environment;
+    let mut parts: Vec<String> = environment.host.iter().cloned().collect();
+    let version = |kernel: &String| {
+        let end = kernel
+            .match_indices('.')
+            .nth(1)
+            .map_or(kernel.len(), |(at, _)| at);
+        format!(
+            "Linux {}",
+            kernel[..end].split('-').next().unwrap_or_default()
+        )
+    };
+    parts.extend(environment.kernel.as_ref().map(version));
+    parts.push(crate::text::count(environment.cpus.len(), "CPU"));
+    parts.extend(environment.memory.map(|memory| memory.to_string()));
+    parts.extend(environment.swap.as_ref().map(|swap| match &**swap {
+        "none" => "no swap".to_owned(),
+        kind => format!("swap on {kind}"),
+    }));
+    let who = match environment.privilege {
+        Privilege::Root => "as root",
+        Privilege::Some => "not root, with capabilities",
+        Privilege::None => "not root",
+    };
+    let interrupted = if run.interrupted {
+        "interrupted after "
+    } else {
+        ""
+    };
+    let right = format!("{interrupted}{} s, {who}", run.duration_ms.div_ceil(1_000));
+    let left = format!("stopgap check   {}", plain(&parts.join(", ")));
+    let room = usize::from(style.width).saturating_sub(left.chars().count());
+    match room > right.len() {
+        true => format!("{left}{right:>room$}\n"),
+        false => wrap(&left, style.width, 2) + &wrap(&right, style.width, 2),
+    }
+}
+
+/// Returns a sentence and the command that it ends with. The command is never wrapped: it stands on a line of its own
+/// where the last one has no room for it.
+fn next(why: &str, command: &str, width: u16) -> String {
+    let mut text = wrap(&plain(why), width, 0);
+    if command.is_empty() {
+        return text;
+    }
+    text.truncate(text.trim_end().len());
+    let last = text.lines().last().map_or(0, |line| line.chars().count());
+    let command = plain(command);
+    let fits = last + 2 + command.chars().count() <= usize::from(width);
+    text + if fits { "  " } else { "\n  " } + &command + "\n"
+}
+
+/// Returns a row as ` ok  memory    nobody waited for it in the last 10 s`.
+fn line(row: &Row, style: Style) -> String {
+    let (mark, colour) = match row.state {
+        State::Ok => ("ok", 32),
+        State::Look => ("!", 33),
+        State::Cause => ("!!", 31),
+        State::Unknown => ("?", 36),
+    };
+    let mark = match style.colour {
+        true => format!("\u{1b}[{colour}m{mark:<3}\u{1b}[0m"),
+        false => format!("{mark:<3}"),
+    };
+    let room = usize::from(style.width).saturating_sub(SENTENCE).max(20);
+    let sentence = wrap(
+        &plain(&row.sentence),
+        u16::try_from(room).unwrap_or(WIDTH),
+        0,
+    );
+    let below = format!("\n{:SENTENCE$}", "");
+    let sentence = sentence.trim_end().replace('\n', &below);
+    format!(" {mark} {:<10}{sentence}\n", plain(&row.about))
+}
+
+/// Returns the evidence behind the screen: what the machine shows in numbers, each answer with its interval and the fixes
+/// that were tried, what is missing, what the run cost.
+#[must_use]
+pub fn evidence(run: &Run, style: Style) -> String {
     let mut table = Table::default();
     let mut last = "";
     // The section's name stands in its first row.
-    let mut add = |section: &'static str, cells: [&dyn Display; 3]| {
+    let mut add = |section: &'static str, cells: [&dyn Display; 2]| {
         let head = if last == section { "" } else { section };
         last = section;
-        table.row(&[&head, cells[0], cells[1], cells[2]]);
+        table.row(&[&head, cells[0], cells[1]]);
     };
     for row in run.now.as_ref().map(now::rows).unwrap_or_default() {
-        let mark = if row.watch { "WATCH" } else { "" };
-        add("NOW", [&row.about, &row.text, &mark]);
-    }
-    if run.environment.privilege == Privilege::Root && !run.answers.is_empty() {
-        let more = "also physical layout, huge-page knobs (put back), pressure in a memory cgroup";
-        add("TEST", [&"as root", &more, &""]);
-    }
-    if run.answers.iter().any(|answer| !answer.fixes.is_empty()) {
-        add("TEST", [&"", &"", &"with the fix"]);
+        add("NOW", [&row.about, &row.text]);
     }
     for answer in &run.answers {
-        let fix = fix::lead(&answer.fixes);
-        add("TEST", [&answer.question, &answer.verdict.text, &fix]);
-        let evidence = answer.evidence.first().cloned();
-        for line in evidence
-            .into_iter()
-            .chain(answer.fixes.iter().map(fix::sentence))
-        {
-            add("TEST", [&"", &line, &""]);
+        add("TESTS", [&answer.question, &answer.verdict.text]);
+        let evidence = answer.evidence.iter().cloned();
+        let advice = answer.advice.iter().map(|advice| format!("try: {advice}"));
+        let fixes = answer.fixes.iter().map(fix::sentence);
+        for line in evidence.chain(advice).chain(fixes) {
+            add("TESTS", [&"", &line]);
         }
     }
     for (about, text) in not_tested(run) {
-        add("NOT TESTED", [&about, &text, &""]);
-    }
-    for (command, why) in next(run) {
-        add("NEXT", [&"", &format!("{command}   # {why}"), &""]);
+        add("NOT TESTED", [&about, &text]);
     }
     let mut screen = Screen::new(style);
     screen.wrapped_table(&table);
-    environment_line(&run.environment, style) + &paint(screen.finish(), style)
-}
-
-/// Makes section names bold and what to watch yellow. Words carry the meaning; colour only helps the eye.
-fn paint(text: String, style: Style) -> String {
-    if !style.colour {
-        return text;
-    }
-    let mut painted = String::new();
-    for line in text.lines() {
-        let heads = SECTIONS.into_iter().filter(|head| line.starts_with(head));
-        let (head, rest) = line.split_at(heads.map(str::len).max().unwrap_or(0));
-        if !head.is_empty() {
-            painted += &format!("\u{1b}[1m{head}\u{1b}[0m");
-        }
-        match rest.strip_suffix("WATCH") {
-            Some(start) => painted += &format!("{start}\u{1b}[33mWATCH\u{1b}[0m"),
-            None => painted += rest,
-        }
-        painted.push('\n');
-    }
-    painted
+    environment_line(&run.environment, style) + &screen.finish()
 }
 
 /// Returns `host box, Linux 6.18, preempt=lazy, mglru=on, swap=zram, cgroup2, 4 KiB pages, up 9 d, root`.
@@ -141,49 +249,6 @@ fn not_tested(run: &Run) -> Vec<(String, String)> {
         rows.extend(answer.missing.iter().map(row));
     }
     rows
-}
-
-/// Returns commands to type next and why, most useful first.
-fn next(run: &Run) -> Vec<(String, String)> {
-    let mut commands = Vec::new();
-    let mut add = |command: String, why: &str| commands.push((command, why.to_owned()));
-    for answer in &run.answers {
-        if matches!(
-            answer.verdict.word,
-            Word::Grows | Word::Excess | Word::Stalls
-        ) {
-            let why = answer.advice.first().map_or("in depth", String::as_str);
-            let (question, flags) = (answer.question, answer.question.facts().probe_flags);
-            add(format!("stopgap probe {question}{flags}"), why);
-        }
-    }
-    if let Some(now) = run.now.as_ref().filter(|now| now.process.is_none())
-        && now::rows(now)
-            .iter()
-            .any(|row| row.watch && row.about == "mappings")
-        && let Some(process) = now.mappings.first()
-    {
-        add(
-            format!("stopgap check -p {}", process.pid),
-            &format!("about {}", process.name),
-        );
-    }
-    let open = |answer: &Answer| {
-        matches!(answer.verdict.word, Word::Inconclusive | Word::Unsupported)
-            || !answer.missing.is_empty()
-    };
-    if run.environment.privilege != Privilege::Root && run.answers.iter().any(open) {
-        let why = "root sees physical layout and can make memory pressure";
-        add("sudo stopgap check".to_owned(), why);
-    }
-    if run.answers.is_empty() {
-        let why = "the questions under test: about a minute, no root needed";
-        add("stopgap check".to_owned(), why);
-    } else if commands.is_empty() {
-        let why = "what this machine lets us see";
-        commands.push(("stopgap doctor".to_owned(), why.to_owned()));
-    }
-    commands
 }
 
 /// Returns the lines under the screen: what it cost, and where the record is, if one was written.

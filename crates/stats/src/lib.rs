@@ -9,6 +9,7 @@
 //! * [`histogram`]: latency histograms, HdrHistogram V2 in base64 inside the record.
 //! * [`prices`]: what the page allocator's work costs here (JSON `stopgap.prices/1`).
 //! * [`profile`]: where CPU time went, by samples: a part of an explained trace.
+//! * [`overall`]: what a run of `check` comes to.
 //! * [`quantile`]: quantiles that refuse when there are too few samples.
 //! * [`bootstrap`]: intervals over runs.
 //! * [`compare`]: whether two sides of runs differ (JSON `stopgap.compare/1`), and what its tests are worth.
@@ -34,6 +35,7 @@ pub mod history;
 pub mod ministat;
 #[cfg(test)]
 mod noise;
+pub mod overall;
 pub mod prices;
 pub mod profile;
 pub mod quantile;

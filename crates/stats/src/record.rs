@@ -13,6 +13,7 @@ use thiserror::Error;
 use crate::document::schema_named_in;
 use crate::fix::Fix;
 use crate::histogram::Histogram;
+use crate::overall::Overall;
 use crate::quantile::median;
 use crate::verdict::{Verdict, Word};
 
@@ -42,6 +43,9 @@ pub struct Run {
     pub now: Option<Now>,
     /// One answer a question that was asked.
     pub answers: Vec<Answer>,
+    /// What all of it comes to (`check`); absent in records of other commands and before 0.2.0.
+    #[serde(default)]
+    pub verdict: Option<Overall>,
     /// Whether it was interrupted: what is here was measured, but less than was planned.
     pub interrupted: bool,
     /// Peak resident memory of the tool and of its largest load child together, in bytes;
@@ -406,6 +410,7 @@ mod tests {
                 missing: vec![Missing::new("first touch", "no memory cgroup")],
                 fixes: Vec::new(),
             }],
+            verdict: None,
             interrupted: false,
             peak_memory: Some(1 << 20),
         }

@@ -81,6 +81,69 @@ fn nobody_gets_an_answer_to_every_question() {
     );
 }
 
+/// Asserts that a screen is read without scrolling on a terminal of 80 by 24, and without wrapping.
+fn assert_one_screen(screen: &str) {
+    let lines: Vec<&str> = screen.lines().collect();
+    assert!(lines.len() <= 24, "{} lines:\n{screen}", lines.len());
+    for line in lines {
+        // A path is not cut: it is there to be copied.
+        let wide = line.chars().count() > 80 && !line.starts_with("Report: ");
+        assert!(!wide, "'{line}' in:\n{screen}");
+    }
+    assert!(screen.starts_with("stopgap check   "), "{screen}");
+    let headline = screen.lines().nth(2).unwrap();
+    let known = [
+        "FOUND A LIKELY CAUSE: ",
+        "FOUND SOMETHING WORTH A LOOK: ",
+        "FOUND NOTHING THAT EXPLAINS",
+    ];
+    assert!(
+        known.iter().any(|one| headline.starts_with(one)),
+        "{screen}"
+    );
+    has(screen, &["RIGHT NOW", "Evidence: --verbose", "Report: "]);
+}
+
+#[test]
+fn the_answer_is_one_screen() {
+    let run = Run::new();
+    let pid = std::process::id().to_string();
+    let mut ways = vec![vec!["check", "--quick"], vec!["check", "--passive"]];
+    ways.push(vec!["check", "--passive", "-p", &pid]);
+    ways.push(vec!["check", "--quick", "--only", "placement", "-p", &pid]);
+    for words in ways {
+        let output = run.output(&words);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_one_screen(&text(&output.stdout));
+        if root() && words.len() == 2 {
+            let output = run.as_nobody(&words).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+            let screen = text(&output.stdout);
+            assert_one_screen(&screen);
+            has(&screen, &["sudo stopgap check"]);
+        }
+    }
+}
+
+/// The headline is in the record, and follows from its rows.
+#[test]
+fn the_record_has_the_headline() {
+    let run = Run::new();
+    let record = assert_valid(&text(&run.output(&["check", "--passive", "--json"]).stdout));
+    let verdict = &record["verdict"];
+    let states = verdict["now"].as_array().unwrap().iter();
+    let states: Vec<&str> = states.map(|row| row["state"].as_str().unwrap()).collect();
+    let expected = if states.contains(&"cause") {
+        "likely_cause"
+    } else if states.contains(&"look") {
+        "worth_a_look"
+    } else {
+        "nothing_found"
+    };
+    assert_eq!(verdict["headline"], expected, "{verdict}");
+    assert_eq!(verdict["causes"].as_array().unwrap().len(), 0);
+}
+
 #[test]
 fn ctrl_c_reports_what_was_measured() {
     let run = Run::new();

@@ -176,9 +176,16 @@ fn a_process_with_9000_mappings_leads() {
 
     let screen = text(&run.output(&["check", "--passive"]).stdout);
     std::fs::write(over, "").unwrap();
-    let row = screen.lines().find(|line| line.starts_with("NOW")).unwrap();
+    let row = screen
+        .lines()
+        .find(|line| line.contains(" mappings "))
+        .unwrap();
     assert!(
-        row.contains("9,0") && row.contains("memfd:stopgap"),
+        row.starts_with(" !") && row.contains("9,0") && row.contains("warns at 5,000"),
+        "{screen}"
+    );
+    assert!(
+        screen.contains(&format!("stopgap check -p {pid}")),
         "{screen}"
     );
     holder.join().unwrap().unwrap();

@@ -8,7 +8,8 @@ use crate::fake::Fake;
 const BUDDYINFO: &str = "Node 0, zone   Normal      8      4      0      1\n";
 const VMSTAT: &str =
     "nr_free_pages 1\nallocstall_normal 3\nallocstall_movable 4\ncompact_stall 5\n";
-const MEMINFO: &str = "MemTotal: 1024 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\nUnevictable:  40 kB\nMlocked:  16 kB\n";
+const MEMINFO: &str =
+    "MemTotal: 1024 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\nUnevictable:  40 kB\nMlocked:  16 kB\n";
 const PSI: &str = "some avg10=1.00 avg60=2.00 avg300=3.00 total=4\nfull avg10=0.10 avg60=0.20 avg300=0.30 total=5\n";
 
 fn machine() -> Fake {

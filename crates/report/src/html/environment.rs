@@ -40,13 +40,9 @@ pub(super) fn section(sides: &[Side<'_>]) -> Option<String> {
         .flat_map(|side| side.runs.iter().take(MOST_RUNS))
     {
         let Some(now) = &run.now else { continue };
-        let mut table = Table::new("what | before any load | sign of trouble");
+        let mut table = Table::new("what | before any load");
         for row in now::rows(now) {
-            if row.watch {
-                table.marked.push(table.rows.len());
-            }
-            let watch = if row.watch { "WATCH" } else { "" };
-            table.row(&[&row.about, &row.text, &watch]);
+            table.row(&[&row.about, &row.text]);
         }
         section.folded_table(
             &format!("What the machine showed by itself: {name}"),

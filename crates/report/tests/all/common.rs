@@ -204,6 +204,7 @@ pub(crate) fn run(kernel: &str, seed: u64) -> Run {
                 reclaim,
             ),
         ],
+        verdict: None,
         interrupted: false,
         peak_memory: Some(1 << 20),
     }
