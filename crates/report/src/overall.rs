@@ -38,7 +38,7 @@ pub fn judge(run: &Run) -> Overall {
         Headline::WorthALook => lead(
             "FOUND SOMETHING WORTH A LOOK",
             leads(State::Look),
-            "A healthy machine does not show this.",
+            "A healthy machine at rest does not show this.",
             watch,
         ),
         Headline::NothingFound => (

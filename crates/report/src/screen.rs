@@ -15,7 +15,7 @@ use crate::{fix, now, overall};
 /// Columns that no line of the screen exceeds on a wider terminal.
 const WIDTH: u16 = 80;
 /// Columns in front of a row's sentence: state and subject.
-const SENTENCE: usize = 15;
+const SENTENCE: usize = 16;
 
 /// Returns the screen: at most 24 lines of 80 columns. With [`Style::verbose`] the evidence stands below.
 #[must_use]
@@ -37,7 +37,7 @@ pub fn first(run: &Run, style: Style) -> String {
             screen.add(&line(row, style));
         }
         if rows.is_empty() {
-            screen.say(format!("     {otherwise}"));
+            screen.say(format!("      {otherwise}"));
         }
     };
     if run.now.is_some() {
@@ -133,7 +133,7 @@ fn next(why: &str, command: &str, width: u16) -> String {
     text + if fits { "  " } else { "\n  " } + &command + "\n"
 }
 
-/// Returns a row as ` ok  memory    nobody waited for it in the last 10 s`.
+/// Returns a row as ` ok  memory     nobody waited for it in the last 10 s`.
 fn line(row: &Row, style: Style) -> String {
     let (mark, colour) = match row.state {
         State::Ok => ("ok", 32),
@@ -153,7 +153,7 @@ fn line(row: &Row, style: Style) -> String {
     );
     let below = format!("\n{:SENTENCE$}", "");
     let sentence = sentence.trim_end().replace('\n', &below);
-    format!(" {mark} {:<10}{sentence}\n", plain(&row.about))
+    format!(" {mark} {:<11}{sentence}\n", plain(&row.about))
 }
 
 /// Returns the evidence behind the screen: what the machine shows in numbers, each answer with its interval and the fixes

@@ -197,7 +197,11 @@ fn roundtrip(answer: &Answer) -> Row {
         .fold(f64::NAN, f64::max);
     match least.is_nan() {
         false => {
-            let text = format!("{least:.1} task switches per request, as few as there can be");
+            let least_there_can_be = match format!("{least:.1}").as_str() {
+                "2.0" => ", as few as there can be",
+                _ => "; 2 are the least there can be",
+            };
+            let text = format!("{least:.1} task switches per request{least_there_can_be}");
             row("roundtrip", State::Ok, text)
         }
         true => row(

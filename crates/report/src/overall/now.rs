@@ -170,12 +170,9 @@ fn disk(now: &Now) -> Row {
         Some(format!("; {} takes {} ms a request", disk.name, number(ms)))
     });
     let latency = latency.unwrap_or_default();
-    let text = match (some > 0.0, full > 0.0) {
-        (false, _) => format!("nobody waited for it in the last 10 s{latency}"),
-        (true, _) => format!(
-            "everything waited {} % of the last 10 s{latency}",
-            per_cent(full)
-        ),
+    let text = match some.min(full) >= 0.05 {
+        false => format!("nobody waited for it in the last 10 s{latency}"),
+        true => format!("waits took {} % of the last 10 s{latency}", per_cent(full)),
     };
     row("disk", State::Ok, text)
 }
@@ -333,7 +330,7 @@ fn mappings(now: &Now) -> Row {
             .find(|file| file.file != "anonymous" && file.one_page >= ONE_PAGE);
         if let Some(file) = file {
             let text = format!(
-                "{} ({}) has {} of one page of one file (warns at {})",
+                "{} ({}): {} of one page of a file (warns at {})",
                 crate::text::plain(&process.name),
                 process.pid,
                 thousands(file.one_page),
