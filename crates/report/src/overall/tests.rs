@@ -102,7 +102,7 @@ fn each_known_state_warns_in_its_row_alone() {
             "disk",
             Box::new(|now| {
                 now["disks"][0] =
-                    json!({"name": "sdb", "completed": 0, "mean_ms": null, "in_flight": 3})
+                    json!({"name": "sdb", "completed": 0, "mean_ms": null, "in_flight": 3});
             }),
             State::Cause,
             &["sdb completed none of 3"],
@@ -123,7 +123,7 @@ fn each_known_state_warns_in_its_row_alone() {
         (
             "memory",
             Box::new(|now| {
-                now["groups"] = json!([{"path": "/build", "some": 20.0, "at_limit": null}])
+                now["groups"] = json!([{"path": "/build", "some": 20.0, "at_limit": null}]);
             }),
             State::Look,
             &["/build", "20 %"],
@@ -131,7 +131,7 @@ fn each_known_state_warns_in_its_row_alone() {
         (
             "memory",
             Box::new(|now| {
-                now["groups"] = json!([{"path": "/build", "some": null, "at_limit": 900}])
+                now["groups"] = json!([{"path": "/build", "some": null, "at_limit": 900}]);
             }),
             State::Look,
             &["/build", "900 times"],
@@ -329,7 +329,7 @@ fn placement_compares_two_sizes_and_is_a_cause_where_a_program_has_many_mappings
         "grows ~N^1.0",
         &json!([maps(1_000, 900.0), maps(64_000, 45_000.0)]),
     );
-    let overall = judge(&run(&quiet(), &[grows.clone()]));
+    let overall = judge(&run(&quiet(), std::slice::from_ref(&grows)));
     assert_eq!(
         (overall.headline, overall.causes[0].state),
         (Headline::WorthALook, State::Look)
