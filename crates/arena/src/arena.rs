@@ -131,7 +131,7 @@ pub use statistics::Statistics;
 
 /// The page's example is a test.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/fixes/arena.md")]
+#[doc = include_str!("../docs/arena.md")]
 pub struct Page;
 
 /// Trigger of [`GiveBack::UnderPressure`]: 150 ms of stall in 2 s, which needs no privilege since Linux 6.6.

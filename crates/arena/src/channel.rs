@@ -104,7 +104,7 @@ use std::time::Duration;
 
 /// The page's example is a test.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/fixes/channel.md")]
+#[doc = include_str!("../docs/channel.md")]
 pub struct Page;
 
 /// The end that sends requests and receives replies.

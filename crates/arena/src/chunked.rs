@@ -57,7 +57,7 @@ use crate::sys::memory::{self, Span};
 
 /// The page's example is a test.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/fixes/chunked.md")]
+#[doc = include_str!("../docs/chunked.md")]
 pub struct Page;
 
 /// A buffer that is wanted.

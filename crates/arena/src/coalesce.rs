@@ -43,7 +43,7 @@ mod tests;
 
 /// The examples of the fix's page, so that they stay true.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/fixes/batch-client.md")]
+#[doc = include_str!("../docs/batch-client.md")]
 struct Page;
 
 /// Bytes of the blocks that replies are copied into.

@@ -81,5 +81,5 @@ pub use set::{Contents, Held, Options, Purged, Set, Statistics};
 
 /// The examples of the fix's page, so that they stay true.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/fixes/locked.md")]
+#[doc = include_str!("../docs/locked.md")]
 struct Page;

@@ -37,7 +37,7 @@
 #include <stdint.h>
 
 /* The version of this header; stopgap_version() is the library's. */
-#define STOPGAP_VERSION "0.1.0"
+#define STOPGAP_VERSION "0.2.0"
 #define STOPGAP_VERSION_MAJOR 0
 #define STOPGAP_VERSION_MINOR 1
 
@@ -53,7 +53,7 @@ extern "C" {
 
 /* ---- Errors: stopgap_error(3). Any thread, signal handlers, after fork. ---- */
 
-/* The library's version, as "0.1.0". Never fails. */
+/* The library's version, as "0.2.0". Never fails. */
 const char *stopgap_version(void);
 
 /*

@@ -13,6 +13,7 @@ mod record;
 mod replay;
 mod roundtrip;
 mod run;
+mod shell;
 mod values;
 mod watch;
 
@@ -44,19 +45,30 @@ pub use replay::ReplayPlacement;
 pub(crate) use replay::{Replay, ReplayQuestion};
 pub(crate) use roundtrip::ReplayRoundtrip;
 pub(crate) use run::RunFix;
+pub(crate) use shell::{Completions, Man};
 pub use values::count;
 use values::{MOST_OPERATIONS, between, pid, size};
 pub(crate) use watch::{FAULT, Frame, FrameOf, Limit, MapGrowth, Resource, Watch, What};
 
 /// Find the stall, name its cause, try the fix, before you patch the kernel.
 #[derive(Debug, Parser)]
-#[command(name = "stopgap", version, propagate_version = true, after_help = EXIT)]
+#[command(name = "stopgap", version = VERSION, propagate_version = true, after_help = EXIT)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) voice: Voice,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
+
+/// Version, commit and features, as `--version` prints them.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (commit ",
+    env!("STOPGAP_COMMIT"),
+    ", features: ",
+    env!("STOPGAP_FEATURES"),
+    ")"
+);
 
 const EXIT: &str = "Exit status: 0 done; 1 error; gates of compare and kernels: 2 regression, 4 cannot tell, \
                     with --bisect 0, 1, 125; 3 unsupported here (check: not one question \
@@ -98,6 +110,11 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Put back what a killed run left changed (the next run does it too).
     Restore(Restore),
+    /// Print the completions of a shell: bash, zsh, fish, elvish or powershell.
+    Completions(Completions),
+    /// Write the manual pages into a directory.
+    #[command(hide = true)]
+    Man(Man),
 }
 
 impl Command {
@@ -111,7 +128,7 @@ impl Command {
             Command::Watch(flags) => {
                 flags.finish.is_some() || flags.thin.is_some() || flags.history.is_some()
             }
-            Command::Restore(_) => true,
+            Command::Restore(_) | Command::Completions(_) | Command::Man(_) => true,
             _ => false,
         }
     }

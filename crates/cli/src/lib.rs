@@ -10,7 +10,7 @@
 //! | `args` | every flag, once |
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
-//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `export`, `ministat`, `kernels`, `watch`, `snapshot`, `report`, `run`, `doctor`, `restore` | the commands |
+//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `export`, `ministat`, `kernels`, `watch`, `snapshot`, `report`, `run`, `doctor`, `restore`, `shell` | the commands |
 //! | `output` | writing the record and printing, with nothing lost |
 //! | `fixes` | what the arena's fixes would bring here |
 //! | `voice` | how much is printed, how wide, and whether in colour |
@@ -42,6 +42,7 @@ mod run;
 #[cfg(test)]
 mod schemas;
 mod session;
+mod shell;
 mod snapshot;
 mod voice;
 mod watch;
@@ -104,5 +105,7 @@ fn carry_out(args: Args) -> Result<ExitCode, Failure> {
         Command::Run(args) => run::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Restore(args) => restore::run(&args),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::man(&args),
     }
 }

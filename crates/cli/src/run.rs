@@ -14,6 +14,7 @@ use std::process::{Command, ExitCode};
 
 use stopgap_arena::Error;
 use stopgap_arena::sched::batch_client;
+use stopgap_helpers::{Helper, Place};
 use stopgap_kernel::Linux;
 
 use crate::args;
@@ -23,11 +24,7 @@ use crate::session::tell;
 pub(crate) use fix::Fix;
 #[cfg(test)]
 pub(crate) use measure::RunFixed;
-
-/// Names the library, where it is not beside the command.
-const LIBRARY: &str = "STOPGAP_PRELOAD";
-const FILE: &str = "libstopgap_preload.so";
-const BUILD: &str = "cargo build --release -p stopgap-preload";
+use program::Reason;
 
 /// Most bytes of freed maps that keep their pages; what `arena-keep` asks for where the user does not.
 const KEEP: &str = "STOPGAP_KEEP";
@@ -49,6 +46,19 @@ struct Fixed {
 }
 
 pub(crate) fn run(args: &args::RunFix) -> Result<ExitCode, Failure> {
+    let fix_without_library = args.fix.contains(&Fix::BatchClient);
+    if let (
+        false,
+        Some(Reason {
+            why,
+            is_static: true,
+        }),
+    ) = (fix_without_library, reason(args))
+    {
+        return Err(Failure::unsupported(format!(
+            "{why}: a library cannot be put under it; if it starts a dynamic program, name that one"
+        )));
+    }
     match args.measure {
         true => run_fixed(args),
         false => run_fixed(args).map_err(Failure::not_of_the_command),
@@ -60,17 +70,10 @@ fn run_fixed(args: &args::RunFix) -> Result<ExitCode, Failure> {
     if args.fix.contains(&Fix::ArenaKeep) {
         tell(UNSAFE);
     }
-    if let (Some(_), Some(word)) = (&fixed.library, args.command.first())
-        && let Some(why) = program::passes_through(word)
+    if fixed.library.is_some()
+        && let Some(Reason { why, .. }) = reason(args)
     {
-        let word = word.to_string_lossy();
-        // The file that `why` names may be the interpreter of a script.
-        let of = if why.starts_with(&*word) {
-            String::new()
-        } else {
-            format!("{word}: ")
-        };
-        tell(&format!("{of}{why}; it runs without the fix"));
+        tell(&format!("{why}; it runs without the fix"));
     }
     // A policy of its own choice would be lost: refused, with --measure, too.
     let batch = fixed.batch.then(batch_client).transpose();
@@ -100,6 +103,18 @@ fn run_fixed(args: &args::RunFix) -> Result<ExitCode, Failure> {
         message: format!("{}: {error}", program.to_string_lossy()),
         status,
     })
+}
+
+/// Why the library will not be in the command, and whose file is meant.
+fn reason(args: &args::RunFix) -> Option<Reason> {
+    let word = args.command.first()?;
+    let mut reason = program::passes_through(word)?;
+    let word = word.to_string_lossy();
+    // The file may be the interpreter of a script.
+    if !reason.why.starts_with(&*word) {
+        reason.why = format!("{word}: {}", reason.why);
+    }
+    Some(reason)
 }
 
 impl Fixed {
@@ -160,29 +175,40 @@ fn asan_options() -> OsString {
     options
 }
 
-/// Where the library is.
+/// Finds the library; writes it into a private file where it is built into the command.
 fn library() -> Result<PathBuf, Failure> {
-    let missing = |place: &str| {
-        Failure::unsupported(format!(
-            "no {FILE} {place}: build it ({BUILD}), or name it with {LIBRARY}=FILE"
-        ))
-    };
-    if let Some(given) = std::env::var_os(LIBRARY).filter(|given| !given.is_empty()) {
-        let given = PathBuf::from(given);
-        return match given.canonicalize() {
+    let named = Helper::Preload.variable();
+    match Helper::Preload.find() {
+        Some(Place::Named(given)) => match given.canonicalize() {
             Ok(path) if path.is_file() => loadable(path),
-            _ => Err(missing(&format!(
-                "at {} (named by {LIBRARY})",
-                given.display()
+            _ => Err(Failure::unsupported(format!(
+                "no {} at {} (named by {named}): {}",
+                Helper::Preload.file(),
+                given.display(),
+                Helper::Preload.advice()
             ))),
-        };
+        },
+        Some(Place::BuiltIn(bytes)) => {
+            let written = stopgap_helpers::write_private(Helper::Preload.file(), bytes);
+            written.map_err(|error| {
+                Failure::unsupported(format!(
+                    "cannot write {} to a private file ({error}); set XDG_CACHE_HOME to a directory of your own, or name a \
+                     copy with {named}=FILE",
+                    Helper::Preload.file()
+                ))
+            })
+        }
+        Some(Place::Beside(path) | Place::Library(path)) => loadable(path),
+        None => Err(Failure::unsupported(Helper::Preload.missing())),
     }
-    let own = std::env::current_exe();
-    let beside = own.ok().and_then(|own| Some(own.parent()?.join(FILE)));
-    match beside {
-        Some(path) if path.is_file() => loadable(path),
-        _ => Err(missing("beside this command")),
-    }
+}
+
+/// Returns why ld.so could not load the file that `library` would take; `None` where it could, and where no file is there.
+pub(crate) fn cannot_load() -> Option<String> {
+    let place = Helper::Preload.find()?;
+    let path = place.path().ok()?;
+    let why = program::cannot_load(path)?;
+    Some(format!("{} {why}", path.display()))
 }
 
 /// `library`, if ld.so could load it: it says otherwise in each process of the command, and runs that without.
@@ -190,8 +216,11 @@ fn loadable(library: PathBuf) -> Result<PathBuf, Failure> {
     match program::cannot_load(&library) {
         None => Ok(library),
         Some(why) => Err(Failure::unsupported(format!(
-            "{} {why}: build {FILE} ({BUILD}), or name it with {LIBRARY}=FILE",
-            library.display()
+            "{} {why}: {}",
+            library.display(),
+            Helper::Preload
+                .advice()
+                .replacen("it", Helper::Preload.file(), 1)
         ))),
     }
 }

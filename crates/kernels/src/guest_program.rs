@@ -1,57 +1,49 @@
 //! The program that is the guest's /init: found, and looked at before anything is booted with it.
 
-use std::path::PathBuf;
+use std::borrow::Cow;
+
+use stopgap_events::units::Bytes;
+use stopgap_helpers::{Helper, Place};
 
 use crate::Architecture;
-use stopgap_events::units::Bytes;
-use stopgap_kernel::folder;
-
 use crate::{Error, Result, elf};
 
-/// Names the program, where it is not beside this one.
-const VARIABLE: &str = "STOPGAP_GUEST";
-const FILE: &str = "stopgap-guest";
-const BUILD: &str =
-    "cargo rustc --release -p stopgap-guest --bin stopgap-guest -- -C target-feature=+crt-static";
-/// For arm64, where this program is for x86-64.
+/// How to build the program for arm64 where this program is for x86-64.
 const CROSS_BUILD: &str = "checks/aarch64-guest/build FOLDER, on Debian 12";
 
 /// Larger is no guest program.
 const LARGEST: Bytes = Bytes::mib(64);
 
-/// The file that an environment variable names, or the one beside this program.
-pub(crate) fn named_or_beside(variable: &str, file: &str) -> Option<PathBuf> {
-    let beside = || Some(std::env::current_exe().ok()?.parent()?.join(file));
-    std::env::var_os(variable)
-        .map(PathBuf::from)
-        .or_else(beside)
-}
-
-/// The program's bytes.
-pub(crate) fn read(architecture: Architecture) -> Result<Vec<u8>> {
-    let path = named_or_beside(VARIABLE, FILE);
-    let place = match std::env::var_os(VARIABLE) {
-        Some(_) => format!(" (named by {VARIABLE})"),
-        None => String::new(),
+/// Reads the program and checks that a guest of this architecture can run it.
+///
+/// # Errors
+/// Where the program is missing or cannot be run in a guest ([`Error::is_unsupported`]): which file, why, and what to do.
+pub fn read(architecture: Architecture) -> Result<Cow<'static, [u8]>> {
+    let advice = match architecture {
+        Architecture::Aarch64 if cfg!(target_arch = "x86_64") => format!(
+            "build it ({CROSS_BUILD}), or name it with {}=FILE",
+            Helper::Guest.variable()
+        ),
+        _ => Helper::Guest.advice(),
     };
-    let shown = path
-        .as_ref()
-        .map_or(FILE.to_owned(), |path| path.display().to_string());
-    let build = match architecture {
-        Architecture::Aarch64 if cfg!(target_arch = "x86_64") => CROSS_BUILD,
-        _ => BUILD,
+    let Some(place) = Helper::Guest.find() else {
+        return Err(Error::unsupported(Helper::Guest.missing()));
     };
-    let refuse = |why: &str| {
-        Error::unsupported(format!(
-            "the guest's program {shown}{place}: {why}; build it ({build}), or name it with {VARIABLE}=FILE"
-        ))
+    let shown = match &place {
+        Place::Named(path) => format!("{} (named by {})", path.display(), Helper::Guest.variable()),
+        Place::BuiltIn(_) => "built into this command".to_owned(),
+        Place::Beside(path) | Place::Library(path) => path.display().to_string(),
     };
-    let path = path.ok_or_else(|| refuse("this program's own folder is not known"))?;
-    let file = std::fs::metadata(&path).map_err(|error| refuse(&error.to_string()))?;
-    if !file.is_file() || file.len() > LARGEST.0 {
-        return Err(refuse("it is no program"));
+    let refuse =
+        |why: &str| Error::unsupported(format!("the guest's program {shown}: {why}; {advice}"));
+    if let Ok(path) = place.path() {
+        let file = std::fs::metadata(path).map_err(|error| refuse(&error.to_string()))?;
+        if !file.is_file() || file.len() > LARGEST.0 {
+            return Err(refuse("it is no program"));
+        }
     }
-    let bytes = folder::read(&path, LARGEST.0).map_err(|error| refuse(&error.to_string()))?;
+    let bytes = place.read(LARGEST.0);
+    let bytes = bytes.map_err(|error| refuse(&error.to_string()))?;
     check(&bytes, architecture).map_err(|why| refuse(&why))?;
     Ok(bytes)
 }

@@ -53,6 +53,7 @@ mod workloads;
 pub use boot::{Boot, End, run_all};
 pub use error::{Error, Result};
 pub use folder::{Folder, sweep};
+pub use guest_program::read as guest_program;
 pub use image::{Architecture, Image};
 pub use initramfs::{Initramfs, InitramfsFile};
 pub use judge::SCHEMA;

@@ -3,22 +3,16 @@
 //! The figures of the record are from boots without it. This boot's plan asks for the kernel's symbols as well, so it has an
 //! initramfs of its own.
 
-use std::path::{Path, PathBuf};
-
 use stopgap_events::machine::Missing;
 use stopgap_guest::mark::Operation;
 use stopgap_guest::protocol::{Cell, Plan, Transcript};
+use stopgap_helpers::{Helper, Place};
 use stopgap_kernel::{folder, signals};
 
 use crate::counted::{Counted, Symbols};
 use crate::judge::{Kernels, Profiled};
 use crate::run::Ready;
-use crate::{Architecture, Boot, Error, Folder, Initramfs, Module, Plugin, Result, guest_program};
-
-/// Names the library, where it is not beside this program.
-const VARIABLE: &str = "STOPGAP_PLUGIN";
-const FILE: &str = "libstopgap_plugin.so";
-const BUILD: &str = "cargo build --release -p stopgap-plugin";
+use crate::{Architecture, Boot, Error, Folder, Initramfs, Module, Plugin, Result};
 
 /// Where a guest has the symbols of its kernel.
 const SYMBOLS: &str = "/proc/kallsyms";
@@ -29,25 +23,25 @@ const LARGEST_COUNTS: u64 = 256 << 20;
 /// A guest is slower with the plugin.
 const SLOWER: u32 = 4;
 
-/// Where the library is.
-pub(crate) fn plugin(architecture: Architecture) -> Result<PathBuf> {
+/// Finds the plugin, before anything is booted.
+pub(crate) fn plugin(architecture: Architecture) -> Result<Place> {
     if architecture != Architecture::X86_64 {
         return Err(Error::unsupported(format!(
             "--functions: the plugin reads x86-64 instructions, the kernels are for {architecture}"
         )));
     }
-    let found = guest_program::named_or_beside(VARIABLE, FILE);
-    let place = match (std::env::var_os(VARIABLE), &found) {
-        (Some(_), Some(given)) => format!("at {} (named by {VARIABLE})", given.display()),
-        _ => "beside this command".to_owned(),
-    };
-    // QEMU looks for it from its own folder.
-    let path = found.and_then(|path| path.canonicalize().ok());
-    path.filter(|path| path.is_file()).ok_or_else(|| {
-        Error::unsupported(format!(
-            "--functions: no {FILE} {place}: build it ({BUILD}), or name it with {VARIABLE}=FILE"
-        ))
-    })
+    let refuse = |why: &str| Error::unsupported(format!("--functions: {why}"));
+    match Helper::Plugin.find() {
+        None => Err(refuse(&Helper::Plugin.missing())),
+        Some(Place::Named(path)) if !path.is_file() => Err(refuse(&format!(
+            "no {} at {} (named by {}): {}",
+            Helper::Plugin.file(),
+            path.display(),
+            Helper::Plugin.variable(),
+            Helper::Plugin.advice()
+        ))),
+        Some(place) => Ok(place),
+    }
 }
 
 /// Adds functions and their stacks to the record, and reasons where they are missing. Skips kernels that gave no figures.
@@ -56,7 +50,7 @@ pub(crate) fn add(
     record: &mut Kernels,
     cells: &[Cell],
     program: &[u8],
-    plugin: &Path,
+    plugin: &Place,
     ready: &[Ready],
 ) -> Result<Vec<String>> {
     let (mut profiles, mut faults) = (Vec::new(), Vec::new());
@@ -70,11 +64,21 @@ pub(crate) fn add(
         // The plugin opens it by its name: in a folder where nobody else may make one.
         let scratch = Folder::new()?;
         let counts = scratch.path().join("functions");
+        let library = match plugin.path() {
+            // QEMU looks for a relative path from its own folder.
+            Ok(path) => path.canonicalize(),
+            Err(bytes) => {
+                let copy = scratch.path().join(Helper::Plugin.file());
+                std::fs::write(&copy, bytes).map(|()| copy)
+            }
+        };
+        let library =
+            library.map_err(|error| Error::new(format!("--functions: the plugin: {error}")))?;
         let mut machine = ready.machine.clone();
         machine.initramfs = Initramfs::build(program, &plan.to_json(), &ready.modules, &[])?;
         machine.limit = machine.limit.saturating_mul(SLOWER);
         machine.plugin = Some(Plugin {
-            library: plugin.to_owned(),
+            library,
             arguments: vec![format!("out={}", counts.display())],
         });
         let boot = machine.run(signals::flag())?;

@@ -11,11 +11,21 @@ use stopgap_kernel::folder;
 
 /// As deep as the kernel follows scripts.
 const SCRIPTS: u32 = 4;
+/// The reason of a static program.
+const STATIC: &str = "is statically linked (its ELF file names no interpreter, PT_INTERP)";
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 
+/// Why the library will not be in a program.
+pub(super) struct Reason {
+    /// The program's file, and the reason.
+    pub(super) why: String,
+    /// Whether the program is linked statically: no program of that file can have a library.
+    pub(super) is_static: bool,
+}
+
 /// Why the library will not be in `word`, found as a shell finds it; `None` where it will, or where nothing is known.
-pub(super) fn passes_through(word: &OsStr) -> Option<String> {
+pub(super) fn passes_through(word: &OsStr) -> Option<Reason> {
     let path = find(word)?;
     of_file(&path, SCRIPTS)
 }
@@ -33,7 +43,7 @@ fn find(word: &OsStr) -> Option<PathBuf> {
         })
 }
 
-fn of_file(path: &Path, scripts: u32) -> Option<String> {
+fn of_file(path: &Path, scripts: u32) -> Option<Reason> {
     // A pipe with such a name is no program, and is not waited for.
     let file = folder::open(path, |_| false).ok()?;
     let mut head = Vec::new();
@@ -61,14 +71,20 @@ fn of_file(path: &Path, scripts: u32) -> Option<String> {
         || (meta.mode() & SETGID != 0 && meta.gid() != rustix::process::getgid().as_raw())
         || has_capabilities(path);
     if gains {
-        return Some(format!(
-            "{} gains rights when it is run (set-user-ID, set-group-ID or file capabilities), and ld.so then ignores \
-             LD_PRELOAD",
-            path.display()
-        ));
+        return Some(Reason {
+            why: format!(
+                "{} gains rights when it is run (set-user-ID, set-group-ID or file capabilities), and ld.so then ignores \
+                 LD_PRELOAD",
+                path.display()
+            ),
+            is_static: false,
+        });
     }
     let why = elf(&file, &head)?;
-    Some(format!("{} {why}", path.display()))
+    Some(Reason {
+        is_static: why == STATIC,
+        why: format!("{} {why}", path.display()),
+    })
 }
 
 fn has_capabilities(path: &Path) -> bool {
@@ -115,9 +131,7 @@ fn elf(file: &File, head: &[u8]) -> Option<String> {
     }
     let segments = segments(file, head)?;
     if !segments.iter().any(|segment| segment.kind == PT_INTERP) {
-        return Some(
-            "is statically linked (its ELF file names no interpreter, PT_INTERP)".to_owned(),
-        );
+        return Some(STATIC.to_owned());
     }
     let runtime = sanitizer(file, &segments)?;
     Some(format!(

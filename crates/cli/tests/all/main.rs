@@ -12,6 +12,7 @@ mod compatibility;
 mod documents;
 mod explain;
 mod export;
+mod installed;
 mod kernels;
 mod kernels_real;
 mod killed;

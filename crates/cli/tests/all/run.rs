@@ -307,3 +307,27 @@ fn a_command_that_is_a_pipe_is_not_waited_for() {
         assert_eq!(ended.code(), Some(status), "{command:?}");
     }
 }
+
+#[test]
+fn a_static_program_is_refused() {
+    // This test's own program, its PT_INTERP made a PT_NULL.
+    let mut program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    let half = |at: usize| usize::from(u16::from_le_bytes([program[at], program[at + 1]]));
+    let (size, count) = (half(54), half(56));
+    let interpreter = (0..count)
+        .map(|number| 64 + number * size)
+        .find(|at| program[*at] == 3);
+    program[interpreter.unwrap()] = 0;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("static");
+    std::fs::write(&path, program).unwrap();
+    let path = path.to_str().unwrap();
+    for measure in [&["--measure", "-n", "2"][..], &[]] {
+        let words = [&["run", "--fix", "arena"], measure, &["--", path]].concat();
+        let shown = run(&words).output().unwrap();
+        assert_eq!(shown.status.code(), Some(3), "{shown:?}");
+        let told = text(&shown.stderr);
+        assert!(told.contains("a library cannot be put under it"), "{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+}

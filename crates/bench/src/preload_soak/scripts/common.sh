@@ -23,6 +23,11 @@ with() (
     heard=--default-signal=INT,QUIT
     if [ -n "$STOPGAP" ]; then
         export STOPGAP_PRELOAD="$LIBRARY"
+        if [ -n "$STATIC" ]; then
+            # It refuses what no library can be put under: status 3.
+            "$STOPGAP" run --fix "arena${KEEP:+-keep}" -- "$@" || [ $? = 3 ] || exit 1
+            exec env $heard "$@"
+        fi
         exec env $heard "$STOPGAP" run --fix "arena${KEEP:+-keep}" -- "$@"
     elif [ -n "$LIBRARY" ]; then
         exec env $heard LD_PRELOAD="$LIBRARY" "$@"
@@ -46,7 +51,7 @@ until_it() {
     done
 }
 
-# Runs the program that was built. `stopgap run` must say of a static one that it passes through.
+# Runs the program that was built. `stopgap run` must refuse a static one.
 run_built() {
     answers "$SHARED/program"
     [ -z "$STOPGAP" ] || [ -z "$STATIC" ] || grep -q 'is statically linked' err ||

@@ -39,6 +39,12 @@ fn refused(call: &'static str, error: egl::Error) -> Error {
 
 impl Gl {
     pub(super) fn open() -> Result<Gl> {
+        if cfg!(target_feature = "crt-static") {
+            let why = format!(
+                "this build of stopgap is static, and a static program cannot load {LIBRARY}; build it without crt-static"
+            );
+            return Err(Error::unsupported("gl", why));
+        }
         // SAFETY: loading runs the library's initialisers; it is the system's own EGL, by the name
         // that every program loads it by, and it stays loaded as long as anything of it is used.
         let egl = unsafe { Egl::load_required_from_filename(LIBRARY) }.map_err(|error| {

@@ -1,0 +1,27 @@
+//! `stopgap completions` and `stopgap man`: completions for shells and manual pages, from the definitions of the flags.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+
+use crate::args::{self, Args};
+use crate::failure::{DONE, Failure};
+use crate::output;
+
+pub(crate) fn completions(args: &args::Completions) -> Result<ExitCode, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Args::command(), "stopgap", &mut script);
+    output::print(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::from(DONE))
+}
+
+pub(crate) fn man(args: &args::Man) -> Result<ExitCode, Failure> {
+    let directory = &args.directory;
+    clap_mangen::generate_to(Args::command(), directory).map_err(|error| {
+        Failure::error(format!(
+            "cannot write manual pages to {}: {error}",
+            directory.display()
+        ))
+    })?;
+    Ok(ExitCode::from(DONE))
+}
