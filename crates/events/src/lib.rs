@@ -11,12 +11,14 @@
 //! * [`wait`]: one interval in which a thread was off its CPU: what every capture makes and every explanation reads.
 //! * [`question`]: the four questions; [`words`]: one word for each thing to choose from.
 //! * [`bounded`]: reads what must be in memory as a whole, up to a limit.
+//! * [`date`]: dates in UTC.
 //! * [`random`]: the pinned random stream behind every printed seed.
 //!
 //! This crate knows nothing of the running system: no clock, no file, no call. What it reads and
 //! writes comes and goes through `std::io` traits.
 
 pub mod bounded;
+pub mod date;
 pub mod machine;
 pub mod memory;
 pub mod question;

@@ -1,9 +1,9 @@
 //! Records in, one self-contained HTML page out: nothing is loaded, no script runs, no link leaves it.
 //!
-//! The verdicts come first, in words; then a section a question, a replay, a trace or a comparison with the pictures that
-//! a person of its field looks at, each with its figures as a table; then the machines and in what they differ, what could
-//! not be measured, and the command lines that made it. All text of records is shown and never obeyed. Pictures are inline
-//! SVG; the style sheet gives them the colours of light or dark paper.
+//! The answers come first: a headline, and each answer as a state and a sentence. Then a section for each question, replay,
+//! trace or comparison: its sentence, the one picture that shows it, and everything else folded. At the end the machines and in
+//! what they differ, what could not be measured, and the command lines that made it. All text of records is shown and never
+//! obeyed. Pictures are inline SVG; the style sheet gives them the colours of light or dark paper.
 //!
 //! Several runs of one question are shown together, by *side*: a machine in one state of its settings.
 
@@ -23,21 +23,22 @@ mod questions;
 mod replays;
 mod side;
 mod stack;
+mod top;
 mod waits;
+mod words;
 mod write;
 
 use std::collections::BTreeSet;
 
-use stopgap_events::machine::Missing;
+use stopgap_events::date::utc;
+use stopgap_events::machine::{Missing, Privilege};
 use stopgap_events::question::Question;
-use stopgap_stats::compare::{self, Comparison};
+use stopgap_stats::compare::Comparison;
 use stopgap_stats::explain::Explain;
 use stopgap_stats::history::Document as History;
 use stopgap_stats::record::Run;
 use stopgap_stats::replay::Replay;
-use stopgap_stats::verdict::Word;
 
-use crate::fix;
 use crate::table::join;
 use crate::text::{command_line, count};
 
@@ -144,11 +145,12 @@ pub fn page(sources: &[Source]) -> String {
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <title>{title}</title>\n<style>\n{}</style></head>\n<body><a class=\"skip\" \
-         href=\"#content\">To the answers</a>\n<header><h1>{title}</h1></header>\n<main id=\"content\">\n{}{}\n\
+         href=\"#content\">To the answers</a>\n<header><h1>{title}</h1>{}</header>\n<main id=\"content\">\n{}{}\n\
          <nav aria-label=\"Sections\"><ul>{links}</ul></nav>\n{body}</main></body></html>\n",
         include_str!("html/style.css"),
+        subtitle(sources),
         list(&warnings(&sides, sources), "warnings"),
-        answers(sources),
+        top::html(sources),
         title = escaped(&title),
     )
 }
@@ -187,7 +189,7 @@ fn sections(sources: &[Source], sides: &[Side<'_>]) -> Vec<(String, String, Stri
         let html = questions::section(question, sides)?;
         Some((question.to_string(), question.to_string(), html))
     });
-    let environment = environment::section(sides).map(|html| ("environment", "environment", html));
+    let environment = environment::section(sides).map(|html| ("environment", "machine", html));
     let missing = ("missing", "not measured", environment::missing(sources));
     let again = ("again", "reproduce", again(sources));
     let frame = environment.into_iter().chain([missing, again]);
@@ -200,13 +202,72 @@ fn sections(sources: &[Source], sides: &[Side<'_>]) -> Vec<(String, String, Stri
         .collect()
 }
 
+/// Returns the page's title: what was done, and on which machine.
 fn title(sides: &[Side<'_>], sources: &[Source]) -> String {
     let records = count(sources.len(), "record");
-    match sides {
-        [] => format!("stopgap: {records}"),
-        [one] => format!("stopgap: {}, {records}", one.name),
-        several => format!("stopgap: {} machines or settings, {records}", several.len()),
+    match (sources, sides) {
+        ([one], _) => match (&one.document, sides) {
+            (Document::Run(run), [side]) if top::is_check(run) => {
+                format!("stopgap check: {}", side.name)
+            }
+            (Document::Run(run), [side]) => {
+                let question = run.answers.first().map_or("run", |it| it.question.word());
+                format!("stopgap probe {question}: {}", side.name)
+            }
+            (Document::Compare(_), _) => "stopgap compare".to_owned(),
+            (Document::Explain(_), _) => "stopgap explain".to_owned(),
+            (Document::History(_), _) => "stopgap watch: history".to_owned(),
+            (Document::Replay(it), _) => format!("stopgap replay {}", it.question),
+            (Document::Other(it), _) => format!("stopgap {}", it.kind),
+            (Document::Run(_), _) => format!("stopgap: {records}"),
+        },
+        (_, []) => format!("stopgap: {records}"),
+        (_, [one]) => format!("stopgap: {records} of {}", one.name),
+        (_, several) => format!(
+            "stopgap: {records} of {} machines or settings",
+            several.len()
+        ),
     }
+}
+
+/// Returns a line on the one record of a page: the machine, when, how long; empty for several records.
+fn subtitle(sources: &[Source]) -> String {
+    let [Source { name, document }] = sources else {
+        return String::new();
+    };
+    let line = match document {
+        Document::Run(run) => {
+            let e = &run.environment;
+            let memory = e.memory.map(|memory| memory.to_string());
+            let swap = match e.swap.as_deref() {
+                Some("none") => Some("no swap".to_owned()),
+                swap => swap.map(|kind| format!("swap: {kind}")),
+            };
+            let who = match e.privilege {
+                Privilege::Root => "as root",
+                Privilege::Some => "not root, with capabilities",
+                Privilege::None => "not root",
+            };
+            let parts = [
+                Some(minute(run.started_unix_s)),
+                Some(count(e.cpus.len(), "CPU")),
+                memory,
+                swap,
+                Some(who.to_owned()),
+                Some(format!("took {} s", run.duration_ms / 1_000)),
+            ];
+            join(parts.into_iter().flatten(), ", ")
+        }
+        _ => name.clone(),
+    };
+    format!("<p class=\"soft\">{}</p>", escaped(&line))
+}
+
+/// Returns `2026-11-27 20:17 UTC`.
+fn minute(unix_s: u64) -> String {
+    let time = utc(unix_s).replace('T', " ");
+    let seconds = time.rfind(':').unwrap_or(time.len());
+    format!("{} UTC", &time[..seconds])
 }
 
 /// Returns what a link to a comparison says: of records their question, and the sides.
@@ -240,8 +301,8 @@ fn warnings(sides: &[Side<'_>], sources: &[Source]) -> Vec<String> {
     let mut warnings = Vec::new();
     if sides.len() > 1 {
         warnings.push(format!(
-            "these runs are of {} different machines or settings ({}): what differs between them stands under Environment, \
-             and any of it may be why figures differ",
+            "these runs come from {} different machines or settings ({}). The section Machine lists what differs; any of it may \
+             explain a difference of figures",
             sides.len(),
             join(sides.iter().take(chart::MOST).map(|side| &side.name), "; ")
         ));
@@ -258,87 +319,6 @@ fn warnings(sides: &[Side<'_>], sources: &[Source]) -> Vec<String> {
         warnings.extend(each.map(|warning| format!("{whose}{warning}")));
     }
     warnings
-}
-
-/// Answers in words that are shown at the top; the rest is in its section.
-const MOST_ANSWERS: usize = 40;
-
-/// Returns every verdict in words.
-fn answers(sources: &[Source]) -> String {
-    let mut items: Vec<String> = Vec::new();
-    let mut item = |class: &str, what: &str, text: &str, more: &str| {
-        let [what, text, more] = [what, text, more].map(escaped);
-        items.push(format!(
-            "<li class=\"{class}\"><b>{what}</b> {text}<small>{more}</small></li>\n"
-        ));
-    };
-    let class = |word: Word| match word {
-        Word::Grows | Word::Excess | Word::Stalls => "bad",
-        Word::Flat | Word::Clean => "good",
-        Word::Waiting | Word::Unsupported | Word::Inconclusive => "open",
-    };
-    // Comparisons lead: they are about several runs.
-    let compares = |source: &&Source| matches!(source.document, Document::Compare(_));
-    let (first, rest): (Vec<&Source>, Vec<&Source>) = sources.iter().partition(compares);
-    for Source { name, document } in first.into_iter().chain(rest) {
-        match document {
-            Document::Compare(it) => {
-                let class = match it.verdict.word {
-                    compare::Word::Regression => "bad",
-                    compare::Word::Improvement | compare::Word::NotWorse => "good",
-                    compare::Word::NoDifferenceProven | compare::Word::Inconclusive => "open",
-                };
-                let sides = format!("{} against {}; {name}", it.after.name, it.before.name);
-                item(class, "comparison", &it.verdict.text, &sides);
-            }
-            Document::Run(run) if run.answers.is_empty() => {
-                item(
-                    "open",
-                    "looked at only",
-                    "no question was put to the test",
-                    name,
-                );
-            }
-            Document::Run(run) => {
-                for answer in &run.answers {
-                    let fix = fix::lead(&answer.fixes);
-                    let fix = (!fix.is_empty()).then(|| format!("with the fix: {fix}"));
-                    let evidence = answer.evidence.iter().filter(|first| !first.is_empty());
-                    let evidence = evidence.take(1).cloned();
-                    let named =
-                        answer.evidence.first().is_none_or(String::is_empty) || sources.len() > 1;
-                    let name = named.then(|| name.clone());
-                    let more = join(fix.into_iter().chain(evidence).chain(name), "; ");
-                    let verdict = &answer.verdict;
-                    item(
-                        class(verdict.word),
-                        answer.question.word(),
-                        &verdict.text,
-                        &more,
-                    );
-                }
-            }
-            Document::Other(it) => {
-                for answer in &it.answers {
-                    let more = format!("{}; {name}", answer.about);
-                    item(answer.class, it.kind, &answer.text, &more);
-                }
-            }
-            Document::Explain(it) => {
-                let verdict = &it.findings.verdict;
-                item(class(verdict.word), "trace", &verdict.text, name);
-            }
-            Document::History(it) => item("open", "history", &it.history.verdict, name),
-            Document::Replay(it) => {
-                let rows = format!("{}, carried out by a model", count(it.rows.len(), "row"));
-                item("open", &format!("what if, {}", it.question), &rows, name);
-            }
-        }
-    }
-    let more = more(items.len(), MOST_ANSWERS, ", in the sections");
-    items.truncate(MOST_ANSWERS);
-    let items = items.concat();
-    format!("<ul class=\"answers\" aria-label=\"Answers\">{items}</ul>\n{more}")
 }
 
 /// Command lines that are shown.
@@ -364,15 +344,12 @@ fn again(sources: &[Source]) -> String {
         .collect();
     let files: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
     let mut section = Section::new("again", "How to reproduce");
-    section.paragraph(&format!(
-        "stopgap {}. A seed fixes every random choice; times still vary with the machine, counts of a model do not.",
-        join(versions, ", ")
-    ));
     section.add(&format!("<pre tabindex=\"0\">{commands}</pre>"));
     section.add(&more(sources.len(), MOST_COMMANDS, ", in the records"));
-    let files = list(&files, "files");
-    section.add(&format!(
-        "<details><summary>Records read</summary>{files}</details>"
+    section.paragraph(&format!(
+        "stopgap {}. A seed fixes every random choice. Times still vary with the machine; counts of a model do not.",
+        join(versions, ", ")
     ));
+    section.fold("Records read", &list(&files, "files"));
     section.finish()
 }

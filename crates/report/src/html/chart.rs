@@ -115,7 +115,7 @@ impl Chart {
     }
 
     /// Returns the spans of both axes that hold all that is drawn; `None` where nothing can be. An interval that few runs leave
-    /// very wide does not press all else together: it is cut at the edge.
+    /// very wide does not press all else together: it is cut at the edge, with an arrow.
     fn needs(&self) -> Option<(Span, Span)> {
         let places = |ends: bool| -> Vec<Point> {
             let points = self.layers.iter().flat_map(|layer| layer.points(ends));
@@ -133,6 +133,30 @@ impl Chart {
         ))
     }
 
+    /// Returns the height of what a row shows, in units of the picture.
+    fn row_height(&self) -> i32 {
+        let marks = |layer: &&Layer| {
+            let mut shapes = layer.shapes.iter();
+            shapes.any(|shape| matches!(shape, Shape::Marks(_)))
+        };
+        match self.layers.iter().filter(marks).count() {
+            0 | 1 => draw::ROW,
+            _ => draw::ROW_OF_SEVERAL,
+        }
+    }
+
+    /// Returns whether an interval goes on beyond the spans.
+    fn cuts(&self, x: Span, y: Span) -> bool {
+        let cut = |shape: &Shape| match *shape {
+            Shape::Upright(_, low, high) => {
+                [low, high].iter().any(|&v| y.beyond(self.y.end(v)) != 0)
+            }
+            Shape::Level(low, high, _) => [low, high].iter().any(|&v| x.beyond(self.x.end(v)) != 0),
+            _ => false,
+        };
+        self.layers.iter().flat_map(|layer| &layer.shapes).any(cut)
+    }
+
     /// Returns the chart as part of a page; empty where there is nothing to draw.
     pub(super) fn html(&self) -> String {
         let Some(needs) = self.needs() else {
@@ -140,8 +164,12 @@ impl Chart {
         };
         let (x, y) = self.spans.unwrap_or(needs);
         let title = escaped(&self.title);
+        let cut = match self.cuts(x, y) {
+            true => " An arrow at the edge: the interval goes on; the figures have its end.",
+            false => "",
+        };
         format!(
-            "<figure class=\"chart\"><figcaption><b>{title}</b></figcaption>\n{}{}<p class=\"about\">{}</p>\n\
+            "<figure class=\"chart\"><figcaption><b>{title}</b></figcaption>\n{}{}<p class=\"about\">{}{cut}</p>\n\
              <details><summary>Figures<span class=\"away\"> of {title}</span></summary>{}</details></figure>\n",
             draw::svg(self, x, y),
             self.legend(),
@@ -208,5 +236,56 @@ impl Layer {
             &Shape::Column(x, high) => vec![(x, high)],
         };
         self.shapes.iter().flat_map(corners).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(low: f64, high: f64, scale: Scale) -> String {
+        let x = Axis::new("time", "ns", scale);
+        let mut layer = Layer::new("", 0);
+        layer.shapes = vec![
+            Shape::Level(low, high, 0.0),
+            Shape::Marks(vec![(10.0, 0.0), (12.0, 0.0)]),
+        ];
+        let mut chart = Chart::of_rows("t", "a", x, vec!["row".to_owned()]);
+        chart.layers = vec![layer];
+        chart.html()
+    }
+
+    #[test]
+    fn an_interval_that_is_cut_has_an_arrow_and_a_sentence() {
+        for (low, high, scale, arrows) in [
+            (9.0, 13.0, Scale::Linear, 0),
+            (9.0, 1e6, Scale::Linear, 1),
+            (-1e6, 1e6, Scale::Linear, 2),
+            (9.0, 13.0, Scale::Log, 0),
+            // No logarithmic axis has a place for 0.
+            (0.0, 13.0, Scale::Log, 1),
+            (1e-9, 1e9, Scale::Log, 2),
+        ] {
+            let html = drawn(low, high, scale);
+            let found = html.matches("class=\"cut\"").count();
+            assert_eq!(found, arrows, "{low}..{high} {scale:?}: {html}");
+            assert_eq!(html.contains("An arrow at the edge"), arrows > 0, "{html}");
+        }
+    }
+
+    #[test]
+    fn a_long_label_takes_two_lines() {
+        let x = Axis::new("time", "ns", Scale::Linear);
+        let label = "blocking-read client, poll server, 50 us of work, two CPUs, a write per reply";
+        let mut chart = Chart::of_rows("t", "a", x, vec![label.to_owned()]);
+        let mut layer = Layer::new("", 0);
+        layer.shapes = vec![Shape::Marks(vec![(1.0, 0.0)])];
+        chart.layers = vec![layer];
+        let html = chart.html();
+        assert!(html.contains("a write per reply</text>"), "{html}");
+        assert!(
+            !html.contains(label) && !html.contains('\u{2026}'),
+            "{html}"
+        );
     }
 }

@@ -4,6 +4,7 @@ use stopgap_stats::compare::{Comparison, Effect, Row, RowWord, Scale as Held};
 use stopgap_stats::quantile::median;
 
 use super::chart::{Axis, Chart, Layer, Scale, Shape, scale};
+use super::top;
 use super::write::Section;
 use crate::compare::effect_figure;
 use crate::table::{Table, known_or};
@@ -22,7 +23,10 @@ pub(super) fn section(id: &str, name: &str, comparison: &Comparison, alone: bool
         id,
         &format!("compared: {} with {}", before.name, after.name),
     );
-    section.verdict(&comparison.verdict.text);
+    section.verdict(
+        Some(top::of_comparison(comparison)),
+        &comparison.verdict.text,
+    );
     section.paragraph(&format!(
         "{name}: {} and {} runs, seed {}, margin {} %.",
         before.runs,
@@ -31,17 +35,10 @@ pub(super) fn section(id: &str, name: &str, comparison: &Comparison, alone: bool
         per_cent(comparison.margin)
     ));
     if let Some(series) = &comparison.series {
-        section.paragraph(&format!("Of {series}."));
+        section.paragraph(&format!("Compared: {series}."));
     }
     if !alone {
         section.list(&comparison.warnings, "warnings");
-    }
-    section.table("Endpoints", &endpoints(comparison));
-    if let (Some(before), Some(after)) = (before.max, after.max) {
-        let [before, after] = [before, after].map(|max| level(max, &comparison.unit));
-        section.paragraph(&format!(
-            "Longest of all samples, not tested: {before} before, {after} after."
-        ));
     }
     let mut charts: Vec<Chart> = effects(comparison).into_iter().collect();
     let rows = comparison.endpoints.iter().take(MOST_DOTTED);
@@ -49,13 +46,20 @@ pub(super) fn section(id: &str, name: &str, comparison: &Comparison, alone: bool
     charts.extend(shift(comparison));
     charts.extend(deciles(comparison));
     section.charts(&charts);
+    section.folded_table("Endpoints", &endpoints(comparison));
+    if let (Some(before), Some(after)) = (before.max, after.max) {
+        let [before, after] = [before, after].map(|max| level(max, &comparison.unit));
+        section.paragraph(&format!(
+            "Longest of all samples: {before} before, {after} after. This difference was not tested."
+        ));
+    }
     if !comparison.environment.is_empty() {
         let mut table = Table::new("setting | before | after");
         for differs in &comparison.environment {
             table.marked.push(table.rows.len());
             table.row(&[&differs.what, &differs.before, &differs.after]);
         }
-        section.headed_table("In what the machines differ", &table);
+        section.folded_table("In what the machines differ", &table);
     }
     section.finish()
 }
@@ -116,8 +120,8 @@ fn effects(comparison: &Comparison) -> Option<Chart> {
         rows.push(format!("{}: {}", row.name, row.word));
         table.row(&[&row.name, &shown(&effect, &row.unit)]);
     }
-    let about = "After over before with the 95 % interval over runs: left of 1 is less, which is better. A mark without a line \
-                 has an interval that the runs do not bound.";
+    let about = "After divided by before, with the 95 % interval over runs. Left of 1 is less, which is better. A mark without a line: \
+                 the runs give no interval.";
     let x = Axis::new("after over before", "ratio", Scale::Log);
     (!rows.is_empty()).then(|| Chart {
         layers: vec![layer],
@@ -162,7 +166,7 @@ fn dots(comparison: &Comparison, row: &Row) -> Option<Chart> {
         table.row(&[&side.name, &runs.len(), &first, &middle, &last]);
         all.extend(runs);
     }
-    let about = "A mark is a run, the unit of evidence; a line the 95 % interval of the side.";
+    let about = "A mark is a run, a line the 95 % interval of the side.";
     let x = Axis::new(&row.name, unit, scale(all.iter().copied()));
     let rows = ["before", "after"].map(str::to_owned).into();
     let chart = Chart::of_rows(format!("{}, run by run", row.name), about, x, rows);
@@ -211,8 +215,8 @@ fn shift(comparison: &Comparison) -> Option<Chart> {
     let mut none = Layer::new("no change", 5);
     none.shapes
         .push(Shape::Dashed(vec![(0.0, same), (100.0, same)]));
-    let about = "What each tenth of a run's samples did, from the fastest to the slowest, with 95 % intervals over runs. \
-                 Described, not tested.";
+    let about = "Each tenth of a run's samples, from the fastest to the slowest: after divided by before, with 95 % intervals over runs. \
+                 A description, not a test.";
     let y = Axis::new("after against before", unit, scale);
     Some(Chart {
         layers: vec![none, layer],

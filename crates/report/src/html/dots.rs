@@ -1,20 +1,21 @@
-//! A dot a run, as ministat draws them: whether sides lie apart is seen before anything is tested.
+//! A dot per run, as ministat draws them: whether sides lie apart is seen before anything is tested.
 
 use stopgap_stats::bootstrap::median_over_runs;
 use stopgap_stats::quantile::median;
 
 use super::chart::{Axis, Chart, Layer, MOST, Shape, scale};
 use super::side::{Measured, Side};
+use super::words;
 use crate::table::{Table, known_or};
 use crate::text::figure;
 
 /// Rows of a picture; more are in the record.
 const MOST_ROWS: usize = 24;
 
-/// Room that sides of one row share.
-const ROOM: f64 = 0.36;
+/// Share of a row that the marks of its sides spread over.
+const ROOM: f64 = 0.8;
 
-/// Returns the chart of a group: a row each, a dot a run, with the interval of the median. `rule` is what they are held
+/// Returns the chart of a group: a row each, a dot per run, with the interval of the median. `rule` is what they are held
 /// against.
 pub(super) fn chart(
     title: &str,
@@ -27,23 +28,19 @@ pub(super) fn chart(
     let mut rows: Vec<&Measured<'_>> = group.iter().filter(any).collect();
     let first = *rows.first()?;
     let all = rows.len();
-    let mut about = format!(
-        "{about} A mark is a run, a line the 95 % interval of their median (from 3 runs on)."
-    );
-    if !first.label_keys.is_empty() {
-        about += &format!(" A row is a set of: {}.", first.label_keys);
-    }
+    let mut about =
+        format!("{about} A mark is a run; a line is the 95 % interval of their median.");
     if all > MOST_ROWS {
         let middle = |one: &Measured<'_>| median(one.all_values().collect());
         let middle = |one: &Measured<'_>| middle(one).unwrap_or(f64::NEG_INFINITY);
         rows.sort_by(|a, b| middle(b).total_cmp(&middle(a)));
         about +=
-            &format!(" {MOST_ROWS} of {all} rows, the largest first; the rest is in the record.");
+            &format!(" The picture has the {MOST_ROWS} largest of {all} rows, the figures all.");
     }
     let table = table(&rows, sides);
     rows.truncate(MOST_ROWS);
     if sides.len() > MOST {
-        about += &format!(" The first {MOST} of {} sides.", sides.len());
+        about += &format!(" The picture has {MOST} of {} machines.", sides.len());
     }
     let drawn = sides.len().min(MOST);
     let layers = sides.iter().take(MOST).enumerate().map(|(side, one)| {
@@ -62,7 +59,8 @@ pub(super) fn chart(
         layer
     });
     let scale = scale(rows.iter().flat_map(|one| one.all_values()));
-    let x = Axis::new(&first.series.name, &first.series.unit, scale);
+    let (quantity, unit) = words::quantity(first.series);
+    let x = Axis::new(quantity, unit, scale);
     let labels = rows.iter().map(|one| one.label.clone()).collect();
     Some(Chart {
         layers: layers.collect(),
@@ -80,7 +78,7 @@ fn place(row: usize, side: usize, sides: usize) -> f64 {
 
 fn table(group: &[&Measured<'_>], sides: &[Side<'_>]) -> Table {
     let mut table =
-        Table::new("what | machine | runs | least | median | most | 95 % interval of the median");
+        Table::new("row | machine | runs | least | median | most | 95 % interval of the median");
     for measured in group {
         let show = |value: f64| figure(value, &measured.series.unit);
         for (index, side) in sides.iter().enumerate() {

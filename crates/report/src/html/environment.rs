@@ -33,8 +33,16 @@ pub(super) fn section(sides: &[Side<'_>]) -> Option<String> {
     }
     table.marked = (0..table.rows.len()).collect();
     table.rows.extend(same);
-    let mut section = Section::new("environment", "Environment");
-    section.table("Environment", &table);
+    let mut section = Section::new("environment", "Machine");
+    let differing = table.marked.len();
+    if differing > 0 {
+        let mut differs = table.clone();
+        differs.rows.truncate(differing);
+        section.table("In what the machines differ", &differs);
+        table.rows.drain(..differing);
+        table.marked.clear();
+    }
+    section.folded_table("Settings", &table);
     for (name, run) in sides
         .iter()
         .flat_map(|side| side.runs.iter().take(MOST_RUNS))
@@ -109,10 +117,15 @@ pub(super) fn missing(sources: &[Source]) -> String {
         }
     }
     let mut section = Section::new("missing", "What could not be measured");
-    section.paragraph("Never tested here: the GPU driver, fences, block I/O, your program.");
-    match table.rows.is_empty() {
-        true => section.paragraph("These records name nothing that could not be measured."),
-        false => section.table("What could not be measured", &table),
+    section.paragraph(
+        "stopgap tests no GPU driver, no fences, no block I/O and none of your programs.",
+    );
+    match table.rows.len() {
+        0 => section.paragraph("These records name nothing that could not be measured."),
+        all => section.folded_table(
+            &format!("What could not be measured, and why: {all}"),
+            &table,
+        ),
     }
     section.finish()
 }

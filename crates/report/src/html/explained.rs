@@ -5,7 +5,9 @@ use stopgap_stats::explain::{Explain, Findings, Part, Spread, Waiting, Windows};
 
 use super::chart::{Axis, Chart, Layer, Scale, Shape};
 use super::stack;
-use super::{picture, profile, waits, write::Section};
+use super::top;
+use super::write::{Section, list};
+use super::{picture, profile, waits};
 use crate::explain::cause;
 use crate::replay::grouped;
 use crate::table::{Table, known_or};
@@ -16,8 +18,7 @@ use crate::windows;
 pub(super) fn section(id: &str, name: &str, explain: &Explain) -> String {
     let found = &explain.findings;
     let mut section = Section::new(id, &format!("trace: {name}"));
-    section.verdict(&found.verdict.text);
-    section.list(&facts(found), "evidence");
+    section.verdict(Some(top::of_word(found.verdict.word)), &found.verdict.text);
     let advice = found.advice.iter();
     let advice = advice.map(|one| format!("try {}: {} ({})", one.word, one.text, one.evidence));
     section.list(&advice.collect::<Vec<_>>(), "advice");
@@ -29,29 +30,28 @@ pub(super) fn section(id: &str, name: &str, explain: &Explain) -> String {
     );
     let mut charts = Vec::new();
     charts.extend(distribution(
-        "Switches a round trip",
-        "switch-outs of client and server",
+        "Context switches per round trip",
+        "context switches of client and server",
         &found.switches.per_roundtrip,
     ));
     charts.extend(found.switches.frames.as_ref().and_then(|frames| {
         distribution(
-            "Switches a frame",
-            "switch-outs of traced threads",
+            "Context switches per frame",
+            "context switches of traced threads",
             &frames.switches,
         )
     }));
     charts.extend(stacks(found));
     charts.extend(found.profile.as_ref().and_then(profile::states));
-    if let Some(figure) = found.chains.as_ref().and_then(waits::figure) {
-        section.add(&figure);
-    }
-    for figure in pictures(found) {
-        section.add(&figure);
-    }
-    section.charts(&charts);
-    if let Some(figure) = found.profile.as_ref().and_then(profile::figure) {
-        section.add(&figure);
-    }
+    let mut figures: Vec<String> = Vec::new();
+    figures.extend(found.chains.as_ref().and_then(waits::figure));
+    figures.extend(pictures(found));
+    figures.extend(charts.iter().map(Chart::html));
+    figures.extend(found.profile.as_ref().and_then(profile::figure));
+    let mut figures = figures.into_iter().filter(|html| !html.is_empty());
+    section.add(&figures.next().unwrap_or_default());
+    section.fold_pictures(&figures.collect::<String>());
+    section.fold("What was read", &list(&facts(found), "evidence"));
     section.finish()
 }
 
@@ -127,10 +127,10 @@ fn distribution(title: &str, axis: &str, spread: &Spread) -> Option<Chart> {
     let [p50, p90, most] =
         [spread.p50, spread.p90, spread.most].map(|n| known_or("n too small", n.map(thousands)));
     let about = format!(
-        "How many switches each took, as a share of all {}. p50 {p50}, p90 {p90}, most {most}.",
+        "The share of all {} by the number of switches that each took. p50 {p50}, p90 {p90}, most {most}.",
         thousands(all)
     );
-    let x = Axis::new(axis, "switches", Scale::Linear);
+    let x = Axis::new(axis, "number", Scale::Linear);
     let y = Axis::new("share", "%", Scale::Linear);
     (!spread.distribution.is_empty()).then(|| Chart {
         layers: vec![layer],
@@ -186,30 +186,30 @@ fn stacks(found: &Findings) -> impl Iterator<Item = Chart> {
     let charts = [
         stack::chart(
             "Why threads left their CPU",
-            "Switch-outs of traced threads, taken apart by cause.",
-            ("switch-outs", "switches"),
-            "a row a thread's name",
+            "Context switches of traced threads by cause.",
+            ("context switches", "number"),
+            "thread",
             grouped(causes),
         ),
         stack::chart(
             "The slowest operations, by cause",
-            "Each operation's time, taken apart; idle: nothing was due.",
+            "The time of each operation by cause. Idle: the thread had nothing to do.",
             time,
-            "a row an operation",
+            "operation",
             slow.collect(),
         ),
         stack::chart(
             "Slow operations by kind and cause",
-            "All operations that lost a millisecond or more beyond idle waits.",
+            "All operations that lost at least a millisecond, idle waits not counted.",
             time,
-            "a row a kind",
+            "kind",
             kinds.collect(),
         ),
         stack::chart(
             "How threads spent their time",
-            "The time that the traced threads existed within the trace, by state.",
+            "The lifetime of the traced threads within the trace, by state.",
             time,
-            "a row a thread's name",
+            "thread",
             tasks.collect(),
         ),
     ];

@@ -6,8 +6,8 @@ use stopgap_stats::quantile::median;
 use stopgap_stats::record::{Parameter, Series};
 
 use super::chart::{Axis, Chart, Layer, MOST, Scale, Shape, alike};
-use super::side::{Measured, Side};
-use crate::details::word;
+use super::side::{Measured, Side, named};
+use super::words;
 use crate::table::{Table, join, known_or};
 use crate::text::{figure, number, thousands};
 
@@ -24,12 +24,54 @@ struct Ladder<'a> {
     growth: Option<Growth>,
 }
 
-/// Returns a chart for each side: groups whose unit is a time and that have three N or more.
-pub(super) fn charts(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Chart> {
+/// The calls of a cycle, and the series of the control, whose cost grows with N on every kernel.
+const CYCLE: [&str; 3] = ["map", "first touch", "unmap"];
+const CONTROL: &str = "read /proc/self/maps";
+
+/// Returns a chart of whole cycles for each side, with the control.
+pub(super) fn cycles(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Chart> {
+    let about = "Medians of runs with their 95 % interval; broken: the fitted curve. Reading /proc/self/maps is the control: \
+                 its cost has to grow with the number of mappings.";
+    let of = |side: usize| {
+        let parts = CYCLE.map(|name| ladders(named(groups, name), side));
+        let mut all = sums(parts);
+        if !all.is_empty() {
+            all.extend(ladders(named(groups, CONTROL), side));
+        }
+        all
+    };
+    let title = "Time to map, touch and unmap beside N mappings";
+    charts(title, "time per cycle", about, sides, of)
+}
+
+/// Returns a chart of single calls for each side.
+pub(super) fn calls(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Chart> {
+    let about = "Medians of runs with their 95 % interval; broken: the fitted curve, a floor and a slope of the simplest shape \
+                 that describes the points.";
+    let of = |side: usize| {
+        let times = groups.iter().filter(|group| group[0].series.unit == "ns");
+        times.flat_map(|group| ladders(group, side)).collect()
+    };
+    charts(
+        "Time per call beside N mappings",
+        "time per call",
+        about,
+        sides,
+        of,
+    )
+}
+
+/// Returns a chart of the ladders of each side.
+fn charts<'a>(
+    title: &str,
+    time: &str,
+    about: &str,
+    sides: &[Side<'_>],
+    of: impl Fn(usize) -> Vec<Ladder<'a>>,
+) -> Vec<Chart> {
     let mut charts = Vec::new();
     for (index, side) in sides.iter().enumerate() {
-        let times = groups.iter().filter(|group| group[0].series.unit == "ns");
-        let mut ladders: Vec<Ladder<'_>> = times.flat_map(|group| ladders(group, index)).collect();
+        let mut ladders = of(index);
         let left_out = ladders.len().saturating_sub(MOST);
         ladders.truncate(MOST);
         if ladders.is_empty() {
@@ -37,14 +79,10 @@ pub(super) fn charts(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Ch
         }
         let more = match left_out {
             0 => String::new(),
-            more => format!(" {more} more are in the record."),
+            more => format!(" The record has {more} more."),
         };
-        let about = format!(
-            "Medians of runs with their 95 % interval; the broken line is the fitted curve, floor and slope \
-             of the simplest shape that describes the points.{more}"
-        );
         let x = Axis::new("mappings, N", "", Scale::Log);
-        let y = Axis::new("time a call", "ns", Scale::Log);
+        let y = Axis::new(time, "ns", Scale::Log);
         charts.push(Chart {
             layers: ladders
                 .iter()
@@ -52,11 +90,52 @@ pub(super) fn charts(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Ch
                 .map(|(ladder, ink)| layer(ladder, ink))
                 .collect(),
             table: table(&ladders),
-            ..Chart::new(format!("Cost against N{}", side.of), about, x, y)
+            ..Chart::new(
+                format!("{title}{}", side.of),
+                format!("{about}{more}"),
+                x,
+                y,
+            )
         });
     }
     alike(&mut charts);
     charts
+}
+
+/// Returns the sums of the calls of a cycle, run by run; only where each call has a figure of each run.
+fn sums([maps, touches, unmaps]: [Vec<Ladder<'_>>; 3]) -> Vec<Ladder<'_>> {
+    let mut cycles = maps;
+    for part in [touches, unmaps] {
+        cycles.retain_mut(|cycle| {
+            let same = |ladder: &&Ladder<'_>| others(ladder.series).eq(others(cycle.series));
+            let Some(ladder) = part.iter().find(same) else {
+                return false;
+            };
+            let as_many = cycle.points.len() == ladder.points.len();
+            let mut pairs = cycle.points.iter_mut().zip(&ladder.points);
+            as_many
+                && pairs.all(|(sum, more)| {
+                    for (sum, more) in sum.runs.iter_mut().zip(&more.runs) {
+                        *sum += more;
+                    }
+                    sum.n.total_cmp(&more.n).is_eq() && sum.runs.len() == more.runs.len()
+                })
+        });
+    }
+    for cycle in &mut cycles {
+        cycle.name = named_with("map, touch and unmap", cycle.series);
+        cycle.fit();
+    }
+    cycles
+}
+
+/// Returns a quantity with the parameters of a series in words, but N.
+fn named_with(what: &str, series: &Series) -> String {
+    let words = others(series).filter_map(|(key, value)| words::parameter(key, value));
+    match join(words, ", ") {
+        none if none.is_empty() => what.to_owned(),
+        words => format!("{what} ({words})"),
+    }
 }
 
 /// Returns the parameters of a series but N.
@@ -76,32 +155,34 @@ fn ladders<'a>(group: &[Measured<'a>], side: usize) -> Vec<Ladder<'a>> {
         }
         let point = Point { n: n as f64, runs };
         let same = |ladder: &&mut Ladder<'_>| others(ladder.series).eq(others(one.series));
-        let words = join(others(one.series).map(|(_, value)| word(value)), ", ");
         match found.iter_mut().find(same) {
             Some(ladder) => ladder.points.push(point),
             None => found.push(Ladder {
                 series: one.series,
-                name: format!("{} ({words})", one.series.name),
+                name: named_with(&one.series.name, one.series),
                 points: vec![point],
                 growth: None,
             }),
         }
     }
     found.retain(|ladder| ladder.points.len() >= 3);
-    for Ladder { points, growth, .. } in &mut found {
-        points.sort_by(|a, b| a.n.total_cmp(&b.n));
-        let runs = points
-            .iter()
-            .map(|point| point.runs.len())
-            .min()
-            .unwrap_or(0);
-        let alike = points.iter().map(|point| Point {
-            n: point.n,
-            runs: point.runs[..runs].to_vec(),
-        });
-        *growth = fit(&alike.collect::<Vec<_>>(), 1).ok();
+    for ladder in &mut found {
+        ladder.points.sort_by(|a, b| a.n.total_cmp(&b.n));
+        ladder.fit();
     }
     found
+}
+
+impl Ladder<'_> {
+    /// Fits the curve to as many runs as every point has.
+    fn fit(&mut self) {
+        let runs = self.points.iter().map(|point| point.runs.len()).min();
+        let alike = self.points.iter().map(|point| Point {
+            n: point.n,
+            runs: point.runs[..runs.unwrap_or(0)].to_vec(),
+        });
+        self.growth = fit(&alike.collect::<Vec<_>>(), 1).ok();
+    }
 }
 
 fn layer(ladder: &Ladder<'_>, ink: usize) -> Layer {

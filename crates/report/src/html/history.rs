@@ -18,7 +18,7 @@ const KINDS: usize = 100;
 pub(super) fn section(id: &str, name: &str, document: &Document) -> String {
     let history = &document.history;
     let mut section = Section::new(id, &format!("history: {name}"));
-    section.verdict(&history.verdict);
+    section.verdict(None, &history.verdict);
     let hosts = join(&history.hosts, " and ");
     let mut facts = vec![format!(
         "{} watched, {}{}",
@@ -40,8 +40,8 @@ pub(super) fn section(id: &str, name: &str, document: &Document) -> String {
     facts.extend(doubts(history, &ago));
     section.list(&facts, "evidence");
     section.charts(&[picture(history)]);
-    section.headed_table("What time was lost to", &causes(history, None));
-    section.headed_table("Who waited", &kinds(history, KINDS));
+    section.folded_table("What time was lost to", &causes(history, None));
+    section.folded_table("Who waited", &kinds(history, KINDS));
     section.finish()
 }
 
@@ -81,7 +81,7 @@ fn picture(history: &History) -> Chart {
     }
     let length = history.bins.first().map_or(0, |bin| bin.length_ns);
     let about = format!(
-        "Seconds that all threads together lost to a cause in a second of watching, in steps of {}. Where a line ends, nobody watched.",
+        "Seconds per second that all threads together lost to a cause, in steps of {}. A line ends where `watch` did not run.",
         time(length)
     );
     let x = Axis::new("before the end", scale.unit, Scale::Linear);

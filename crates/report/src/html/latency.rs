@@ -1,4 +1,4 @@
-//! Latency as a distribution: which share took at most so long, and the tail by percentile.
+//! Latency by percentile, each nine as wide as the one before.
 
 use stopgap_events::units::Nanos;
 use stopgap_stats::bootstrap::median_over_runs;
@@ -13,9 +13,9 @@ use crate::text::thousands;
 /// Percentiles that get an interval.
 const PERCENTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
 
-/// Returns both pictures of each side, which have the same axes on all of them.
+/// Returns the picture of each side. All have the same axes.
 pub(super) fn charts(what: &str, group: &[Measured<'_>], sides: &[Side<'_>]) -> Vec<Chart> {
-    let (mut shares, mut tails) = (Vec::new(), Vec::new());
+    let mut tails = Vec::new();
     for (index, side) in sides.iter().enumerate() {
         let with = group.iter().map(|one| (one, one.pooled(index)));
         let with: Vec<(&Measured<'_>, Histogram)> =
@@ -26,30 +26,14 @@ pub(super) fn charts(what: &str, group: &[Measured<'_>], sides: &[Side<'_>]) -> 
         let shown = spread(&with);
         let left_out = match with.len() - shown.len() {
             0 => String::new(),
-            more => format!(" {more} more are in the table."),
+            more => format!(" The figures have {more} more."),
         };
-        let share = |scale| Axis::new("share of samples at or below", "%", scale);
-        let latency = || Axis::new("latency", "ns", Scale::Log);
         let about = format!(
-            "Share of all samples of all runs that took at most so long (ECDF); a steep line is steady, a shelf at \
-             the top is a tail.{left_out}"
+            "The share of samples that took at most so long (HDR plot). A broken line has fewer than {BEYOND} samples \
+             beyond it. A mark with a bar is the median of the runs' percentiles with its 95 % interval.{left_out}"
         );
-        let title = format!("{what}: how many took how long{}", side.of);
-        shares.push(Chart {
-            layers: shown
-                .iter()
-                .zip(0..)
-                .map(|(one, ink)| ecdf(one, ink))
-                .collect(),
-            table: table(&with),
-            ..Chart::new(title, about, latency(), share(Scale::Linear))
-        });
-        let about = format!(
-            "Latency by percentile, each nine as wide as the one before (HDR plot). Broken lines have fewer than \
-             {BEYOND} samples beyond them; marks with bars are medians of the runs' percentiles with their 95 % \
-             interval.{left_out}"
-        );
-        let title = format!("{what}: the tail{}", side.of);
+        let x = Axis::new("share of samples at or below", "%", Scale::Tail);
+        let y = Axis::new("latency", "ns", Scale::Log);
         tails.push(Chart {
             layers: shown
                 .iter()
@@ -57,13 +41,11 @@ pub(super) fn charts(what: &str, group: &[Measured<'_>], sides: &[Side<'_>]) -> 
                 .map(|(one, ink)| percentiles(one, index, ink))
                 .collect(),
             table: table(&with),
-            ..Chart::new(title, about, share(Scale::Tail), latency())
+            ..Chart::new(format!("{what}, by percentile{}", side.of), about, x, y)
         });
     }
-    alike(&mut shares);
     alike(&mut tails);
-    shares.extend(tails);
-    shares
+    tails
 }
 
 /// Returns as many as a picture can hold, evenly from the first to the last.
@@ -85,27 +67,6 @@ fn steps(histogram: &Histogram) -> Vec<Point> {
         (ns.max(1) as f64, below as f64 / all)
     };
     histogram.buckets().map(step).collect()
-}
-
-fn ecdf((measured, histogram): &(&Measured<'_>, Histogram), ink: usize) -> Layer {
-    let steps = steps(histogram);
-    // Each value begins where the share before it ends.
-    let before = [0.0]
-        .into_iter()
-        .chain(steps.iter().map(|&(_, share)| share));
-    let line = steps.iter().zip(before);
-    let line = line.flat_map(|(&(ns, share), before)| [(ns, 100.0 * before), (ns, 100.0 * share)]);
-    // One mark a quarter tells lines apart that cross.
-    let quarters = [0.25, 0.5, 0.75].into_iter().filter_map(|quarter| {
-        let (ns, _) = steps.iter().find(|(_, share)| *share >= quarter)?;
-        Some((*ns, 100.0 * quarter))
-    });
-    let mut layer = Layer::new(&measured.label, ink);
-    layer.shapes = vec![
-        Shape::Line(line.collect()),
-        Shape::Marks(quarters.collect()),
-    ];
-    layer
 }
 
 fn percentiles(

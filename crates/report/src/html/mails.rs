@@ -4,7 +4,7 @@ use stopgap_events::question::Question;
 use stopgap_events::units::Nanos;
 
 use super::side::{Measured, Side, named};
-use super::write::Section;
+use super::write::{Section, escaped};
 use crate::table::{Table, known_or};
 use crate::text::{number, thousands};
 
@@ -57,23 +57,23 @@ pub(super) fn add(
     let (what, mail, words, rows) = match question {
         Question::Placement => (
             "mappings, N",
-            "mail 000, 2.6.35, a step",
-            "Mail 000 (r6144, 2011) mapped and unmapped through OpenGL on a radeon, a step of about half a pair; now is mmap, \
-             first touch and munmap of one mapping without OpenGL. Compare how they grow, not how long they are.",
+            "mail 000, Linux 2.6.35",
+            "Mail 000 (r6144, 2011) mapped and unmapped buffers through OpenGL on a radeon. stopgap maps, touches and unmaps one \
+             mapping without OpenGL. Compare how the times grow with N, not how long they are.",
             placement(groups, sides),
         ),
         Question::Roundtrip => (
             "what",
             "mail 002, 2010",
-            "Mail 002 (Nieminen, 2010) counted switches a frame of a phone's compositor; now is switches a round trip, of the \
-             worst and of the best cell that was measured. A frame has several round trips.",
+            "Mail 002 (Nieminen, 2010) counted the context switches per frame of a phone's compositor. stopgap counts switches \
+             per round trip; the table has its highest and its lowest median. A frame has several round trips.",
             roundtrip(groups, sides),
         ),
         Question::Chunks => (
             "a 4 MiB buffer",
             "mail 001, ARM, 2015, fragmented",
-            "Mail 001 (Anderson, Murphy and others, 2015) measured on fragmented memory with 3.14; the stall needs that. The \
-             verdict says whether this memory was fragmented: where it was not, the times now say nothing about the stall.",
+            "Mail 001 (Anderson, Murphy and others, 2015) measured on fragmented memory with Linux 3.14. Where the memory here was \
+             not fragmented, today's times say nothing about that stall.",
             by_word(&MAIL_001, named(groups, "take"), sides, |one, strategy| {
                 one.series.word("size") == Some("4M")
                     && one.series.word("strategy") == Some(strategy)
@@ -82,8 +82,8 @@ pub(super) fn add(
         Question::Reclaim => (
             "2 MiB allocations",
             "mail 004, i915, 2018, mean",
-            "Mail 004 (Wilson, 2018) gave means beside a graphics load; now is the median of populating a block beside a \
-             reader in a small memory cgroup. Longest waits and scan ratios, above, show more than this does.",
+            "Mail 004 (Wilson, 2018) gave means beside a graphics load. stopgap gives the median time to populate a block beside \
+             a reader in a small memory cgroup.",
             by_word(
                 &MAIL_004,
                 named(groups, "populate a block"),
@@ -112,14 +112,8 @@ pub(super) fn add(
             .map(|cell| known_or("not measured", cell));
         table.rows.push([what].into_iter().chain(figures).collect());
     }
-    section.add("<div class=\"mails\">");
-    section.heading("Then and now");
-    section.paragraph(words);
-    section.table(
-        &format!("The mail's figures on {question} beside these"),
-        &table,
-    );
-    section.add("</div>\n");
+    let table = table.html(&format!("The mail's figures on {question} beside these"));
+    section.fold("Then and now", &format!("<p>{}</p>{table}", escaped(words)));
 }
 
 fn time(ns: f64) -> String {
@@ -174,8 +168,8 @@ fn roundtrip(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Row> {
         )
     };
     vec![
-        row("most", "20 to 30 switches a frame", true),
-        row("least", "fewer than 10 a frame would do", false),
+        row("highest", "20 to 30 switches per frame", true),
+        row("lowest", "fewer than 10 per frame would do", false),
     ]
 }
 

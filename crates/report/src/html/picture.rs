@@ -147,9 +147,9 @@ pub(super) fn figure(title: &str, about: &str, steps: &[Step]) -> Option<String>
     let label = format!("{title}: {about}");
     Some(format!(
         "<figure><figcaption><b>{}</b></figcaption><svg class=\"flame\" role=\"img\" aria-label=\"{}\" height=\"{height}\">{svg}</svg>\
-         <p class=\"about\">{} Time goes to the right, from {} on. <span class=\"thread\">Green</span>: runs; <span \
-         class=\"user\">blue</span>: waits; <span class=\"kernel\">orange</span>: waits for a CPU, or a disk, a timer or the \
-         network. An arrow: who or what ended a wait.</p></figure>\n",
+         <p class=\"about\">{} Time goes to the right and begins {} into the trace. <span class=\"thread\">Green</span>: the thread runs; <span \
+         class=\"user\">blue</span>: it waits; <span class=\"kernel\">orange</span>: it waits for a CPU, a disk, a timer or the \
+         network. An arrow goes from the thread or device that ended a wait to the thread that waited.</p></figure>\n",
         escaped(title),
         escaped(&label),
         escaped(about),

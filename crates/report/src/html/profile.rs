@@ -57,8 +57,8 @@ pub(super) fn figure(profile: &Profile) -> Option<String> {
         table.row(&[&one.function, &kind, &own, &with_calls, &count]);
     }
     Some(format!(
-        "<figure><figcaption><b>{title}</b></figcaption>{svg}<p class=\"about\">{} Width: share of the samples. What is \
-         called stands below its caller. <span class=\"thread\">Green</span>: thread and state; <span \
+        "<figure><figcaption><b>{title}</b></figcaption>{svg}<p class=\"about\">{} Width: share of the samples. A function \
+         stands below its caller. <span class=\"thread\">Green</span>: thread and state; <span \
          class=\"user\">blue</span>: a program's or library's function; <span class=\"kernel\">orange</span>, ending in _[k]: \
          the kernel's; grey: code without a name.{cut}</p><details><summary>Functions</summary>{}</details></figure>\n",
         escaped(&whole(profile)),
@@ -77,7 +77,7 @@ pub(super) fn states(profile: &Profile) -> Option<Chart> {
         "What threads did on the CPU",
         "Samples of CPU time by thread and state.",
         ("CPU time", "samples"),
-        "a row a thread's name",
+        "thread",
         rows.collect(),
     )
 }

@@ -1,15 +1,15 @@
-//! The questions: of each its verdict by run, and the pictures that a person of its field looks at.
+//! The questions: the verdict of each, the picture that shows it, and the folded rest.
 
 use stopgap_events::question::Question;
-use stopgap_stats::record::Answer;
+use stopgap_stats::record::{Answer, Run};
 use stopgap_stats::verdict::format_interval;
 
 use super::chart::Chart;
 use super::side::{Measured, Side, measured, named};
 use super::write::{Section, escaped, list};
-use super::{dots, growth, latency, mails, stack};
+use super::{dots, growth, latency, mails, side, stack, top};
 use crate::fix;
-use crate::table::Table;
+use crate::table::{Table, known_or};
 use crate::text::{figure, number};
 
 /// Sentences of evidence that are shown of a run.
@@ -20,79 +20,84 @@ const IN_FULL: usize = 4;
 
 /// A picture of a question.
 enum Picture {
-    /// Cost against N of all times.
+    /// The time of a whole cycle of map, touch and unmap against N, beside the control.
     Growth,
-    /// A dot a run: series, title, text below the picture.
+    /// The time of each call against N.
+    Calls,
+    /// A dot per run: series, title, text below the picture.
     Dots(&'static str, &'static str, &'static str),
+    /// The same of the largest buffers only.
+    Largest(&'static str, &'static str, &'static str),
     /// The same with a broken line at 2 switches.
     Switches(&'static str, &'static str, &'static str),
-    /// A dot a run of each kind of IOMMU entries.
+    /// A dot per run of each kind of IOMMU entries.
     Entries,
     /// Switch-outs by thread and kind.
     Parts,
-    /// How long, and the tail: series, what it is of.
-    Latency(&'static str, &'static str),
+    /// Latency by percentile: series, its subject.
+    Tail(&'static str, &'static str),
 }
 
-/// Returns the pictures of a question, in the order of the page.
+/// Returns the pictures of a question, in the order of the page. The first that has figures answers the question; the others
+/// are folded.
 fn pictures(question: Question) -> &'static [Picture] {
-    use Picture::{Dots, Entries, Growth, Latency, Parts, Switches};
+    use Picture::{Calls, Dots, Entries, Growth, Largest, Parts, Switches, Tail};
     match question {
-        Question::Placement => &[
-            Growth,
-            Dots("map", "A map, by run", "Median time of a call of mmap."),
-            Latency("map", "A map"),
-        ],
+        Question::Placement => &[Growth, Calls, Tail("map", "A call of mmap")],
         Question::Roundtrip => &[
             Switches(
                 "switches",
-                "Switches a round trip, by run",
-                "Switch-outs of client and server from a request to its reply; on one CPU two are needed.",
+                "Context switches per round trip",
+                "Client and server on one CPU need two switches from a request to its reply.",
             ),
             Parts,
-            Latency("latency", "A round trip"),
+            Tail("latency", "A round trip"),
         ],
         Question::Chunks => &[
-            Entries,
-            Dots(
+            Largest(
                 "take",
-                "Taking a buffer, by run",
-                "Time to build one whole buffer.",
+                "Time to build the largest buffer",
+                "Time to map and touch one whole buffer, by the pages that it is built from.",
             ),
-            Latency("block", "A block"),
+            Entries,
+            Tail("block", "Touching a block"),
         ],
         Question::Reclaim => &[
             Dots(
                 "scanned per reclaimed",
-                "Pages scanned for a page reclaimed, by run",
-                "Pages that reclaim looks at for each page that it gets; 1 is no waste.",
+                "Pages scanned per page reclaimed",
+                "Pages that the kernel looks at for each page that it frees. At 1 it looks at none in vain.",
             ),
             Dots(
                 "memory stall per GiB read",
-                "Memory stall, by run",
-                "Time that tasks waited for memory (PSI, some) for a GiB that a reader read beside held buffers.",
+                "Time that tasks waited for memory",
+                "PSI `some`, per GiB that a reader read beside the held buffers.",
             ),
             Dots(
                 "take",
-                "Taking hold of a page, by run",
-                "Once, when the buffer is taken.",
+                "Cost of holding a page",
+                "Paid once, when the buffer is taken.",
             ),
             Dots(
                 "pass 2",
-                "A later pass of reclaim, by run",
-                "The cost of each held page each time that reclaim comes by.",
+                "Cost of a held page in a later pass of reclaim",
+                "Paid in each pass.",
             ),
             Dots(
                 "release",
-                "Releasing a page, by run",
-                "Once, when the buffer is given back.",
+                "Cost of releasing a page",
+                "Paid once, when the buffer is released.",
             ),
-            Latency("populate a block", "Populating a block"),
+            Tail("populate a block", "Populating a block"),
         ],
         Question::Wakeup => &[
-            Latency("wake-up", "A wake-up"),
-            Dots("wake-up", "A wake-up, by run", "Median lateness of a run."),
-            Latency("wake-up of a CPU", "A wake-up, by CPU"),
+            Tail("wake-up", "Lateness of a wake-up"),
+            Dots(
+                "wake-up",
+                "Lateness of a wake-up, run by run",
+                "A mark is the median of a run.",
+            ),
+            Tail("wake-up of a CPU", "Lateness of a wake-up, CPU by CPU"),
         ],
     }
 }
@@ -101,58 +106,65 @@ fn pictures(question: Question) -> &'static [Picture] {
 pub(super) fn section(question: Question, sides: &[Side<'_>]) -> Option<String> {
     let asked = sides.iter().flat_map(|side| {
         let answers = side.answers(question);
-        answers.map(move |(name, answer)| (side, name, answer))
+        answers.map(move |(name, run, answer)| (side, name, run, answer))
     });
-    let asked: Vec<(&Side<'_>, &str, &Answer)> = asked.collect();
+    let asked: Vec<(&Side<'_>, &str, &Run, &Answer)> = asked.collect();
     if asked.is_empty() {
         return None;
     }
-    let mut section = Section::new(
-        question.word(),
-        &format!("{question}: {}", question.facts().asks),
-    );
-    if let [(_, _, answer)] = asked[..] {
-        let figure = figure_of(answer);
-        section.verdict(&format!("{}; figure: {figure}", answer.verdict.text));
+    let title = format!("{question}: {}", question.facts().asks);
+    let mut section = Section::new(question.word(), &title);
+    if let [(_, _, run, answer)] = asked[..] {
+        let row = top::answer(run, answer);
+        section.verdict(row.state, &row.text);
+        if !row.more.is_empty() {
+            section.paragraph(&row.more);
+        }
     } else {
-        let mut verdicts = Table::new("verdict | figure | record | machine");
-        for (side, name, answer) in &asked {
-            verdicts.row(&[&answer.verdict.text, &figure_of(answer), name, &side.name]);
+        let mut verdicts = Table::new("answer | state | figure | record | machine");
+        for (side, name, run, answer) in &asked {
+            let row = top::answer(run, answer);
+            let state = known_or("", row.state);
+            let figure = figure_of(answer);
+            verdicts.row(&[&row.text, &state, &figure, name, &side.name]);
         }
         section.table(&format!("Verdicts on {question}"), &verdicts);
     }
-    for (_, name, answer) in asked.iter().take(IN_FULL) {
-        let open = if asked.len() == 1 { " open" } else { "" };
-        section.add(&evidence(name, answer, open));
-    }
     let groups = measured(sides, question);
     let pictures = pictures(question).iter();
-    let charts: Vec<Chart> = pictures
-        .flat_map(|picture| charts(picture, &groups, sides))
+    let pictures = pictures.map(|picture| {
+        let charts = charts(picture, &groups, sides);
+        charts.iter().map(Chart::html).collect::<String>()
+    });
+    let mut pictures = pictures.filter(|html| !html.is_empty());
+    section.add(&pictures.next().unwrap_or_default());
+    section.fold_pictures(&pictures.collect::<String>());
+    let evidence: String = asked
+        .iter()
+        .take(IN_FULL)
+        .map(|(_, name, _, answer)| evidence(name, answer, asked.len() > 1))
         .collect();
-    section.charts(&charts);
+    section.fold("Evidence", &evidence);
     mails::add(question, &groups, sides, &mut section);
     section.folded_table(&format!("All figures of {question}"), &all(&groups, sides));
     Some(section.finish())
 }
 
-/// Returns evidence and advice of an answer, folded unless `open`; nothing where there is none.
-fn evidence(name: &str, answer: &Answer, open: &str) -> String {
-    let evidence: Vec<String> = answer.evidence.iter().take(EVIDENCE).cloned().collect();
+/// Returns the verdict as the record has it, with its evidence and advice; `named` after its record where there are several.
+fn evidence(name: &str, answer: &Answer, named: bool) -> String {
+    let verdict = format!("{}. Figure: {}", answer.verdict.text, figure_of(answer));
+    let evidence = answer.evidence.iter().take(EVIDENCE).cloned();
+    let lines: Vec<String> = [verdict].into_iter().chain(evidence).collect();
     let advice = answer.advice.iter().take(EVIDENCE);
     let advice = advice.map(|advice| format!("try: {advice}"));
     let advice: Vec<String> = advice
         .chain(answer.fixes.iter().map(fix::sentence))
         .collect();
-    if evidence.is_empty() && advice.is_empty() {
-        return String::new();
-    }
-    format!(
-        "<details{open}><summary>Evidence of {}</summary>{}{}</details>\n",
-        escaped(name),
-        list(&evidence, "evidence"),
-        list(&advice, "advice")
-    )
+    let name = match named {
+        true => format!("<h3>{}</h3>", escaped(name)),
+        false => String::new(),
+    };
+    name + &list(&lines, "evidence") + &list(&advice, "advice")
 }
 
 /// Returns the answer as a number.
@@ -172,18 +184,23 @@ fn charts(picture: &Picture, groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -
         chart.into_iter().collect()
     };
     match *picture {
-        Picture::Growth => growth::charts(groups, sides),
+        Picture::Growth => growth::cycles(groups, sides),
+        Picture::Calls => growth::calls(groups, sides),
         Picture::Dots(series, title, about) => dots(series, title, about, None),
+        Picture::Largest(series, title, about) => {
+            let largest = side::largest(named(groups, series));
+            let chart = dots::chart(title, about, &largest, sides, None);
+            chart.into_iter().collect()
+        }
         Picture::Switches(series, title, about) => {
-            dots(series, title, about, Some((2.0, "2: needed")))
+            dots(series, title, about, Some((2.0, "2: needed on one CPU")))
         }
         Picture::Entries => {
             let is_entries =
                 |group: &&Vec<Measured<'_>>| group[0].series.name.starts_with("entries ");
-            let about =
-                "Entries that map one buffer, by the page sizes in braces; fewer miss less.";
+            let about = "Entries that an IOMMU of these page sizes needs for one buffer. Fewer entries miss less.";
             let chart = |group: &Vec<Measured<'_>>| {
-                let title = format!("IOMMU {} by policy", group[0].series.name);
+                let title = format!("IOMMU {}", group[0].series.name);
                 dots::chart(&title, about, group, sides, None)
             };
             groups.iter().filter(is_entries).filter_map(chart).collect()
@@ -193,7 +210,7 @@ fn charts(picture: &Picture, groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -
             .enumerate()
             .filter_map(|(side, one)| parts(groups, side, one))
             .collect(),
-        Picture::Latency(series, what) => latency::charts(what, named(groups, series), sides),
+        Picture::Tail(series, what) => latency::charts(what, named(groups, series), sides),
     }
 }
 
@@ -219,16 +236,17 @@ fn parts(groups: &[Vec<Measured<'_>>], index: usize, side: &Side<'_>) -> Option<
     }
     stack::chart(
         &format!("Who left the CPU, and how{}", side.of),
-        "Switch-outs a round trip, taken apart; medians of runs.",
-        ("switch-outs", "switches/rt"),
-        "a row a cell of client and server",
+        "Switches per round trip by the thread that left the CPU. Blocked: it waited. Pre-empted: another thread took its CPU. \
+         Medians of runs.",
+        ("context switches", "per round trip"),
+        "client and server",
         rows,
     )
 }
 
 /// Returns every figure of a question.
 fn all(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Table {
-    let mut table = Table::new("quantity | unit | under | machine | runs | median of runs");
+    let mut table = Table::new("quantity | unit | measured with | machine | runs | median of runs");
     for one in groups.iter().flatten() {
         let series = one.series;
         for (index, side) in sides.iter().enumerate() {

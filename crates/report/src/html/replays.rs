@@ -4,7 +4,7 @@ use stopgap_stats::replay::{ChunksRow, PlacementRow, Replay, Row};
 
 use super::chart::{Axis, Chart, Layer, MOST, Scale, Shape};
 use super::stack;
-use super::write::Section;
+use super::write::{Section, escaped};
 use crate::replay::{add_mail_points, grouped, grows};
 use crate::table::{Table, known_or};
 use crate::text::{number, thousands};
@@ -13,7 +13,7 @@ use crate::text::{number, thousands};
 pub(super) fn section(id: &str, name: &str, replay: &Replay) -> String {
     let mut section = Section::new(id, &format!("what if, {}: {name}", replay.question));
     if replay.interrupted {
-        section.paragraph("Interrupted: less was carried out than was planned.");
+        section.paragraph("The replay was interrupted: rows are missing.");
     }
     let reclaim = replay.reclaim.iter().flat_map(|it| {
         let why = it
@@ -31,19 +31,20 @@ pub(super) fn section(id: &str, name: &str, replay: &Replay) -> String {
     charts.extend(stacks(replay));
     section.charts(&charts);
     if let Some(fit) = &replay.mail {
-        section.add("<div class=\"mails\">");
-        section.heading("The model beside mail 000");
-        section.paragraph(&format!(
-            "{} through {}: a floor of {} us a step and {} ns a visit, both fitted to the mail's figures.",
+        let fitted = format!(
+            "{} through {}: the model adds {} us per step and {} ns per visited mapping, both fitted to the mail's figures.",
             fit.workload,
             fit.policy,
             number(fit.floor_us),
             number(fit.visit_ns)
-        ));
-        let mut table = Table::new("N | visits a step | mail 000, us | model, us | off by");
+        );
+        let mut table = Table::new("N | visits per step | mail 000, us | model, us | off by");
         add_mail_points(fit, &mut table);
-        section.table("The model beside mail 000", &table);
-        section.add("</div>\n");
+        let title = "The model beside mail 000";
+        section.fold(
+            title,
+            &format!("<p>{}</p>{}", escaped(&fitted), table.html(title)),
+        );
     }
     section.folded_table("All rows", &table(replay));
     section.finish()
@@ -60,7 +61,7 @@ fn placement(replay: &Replay) -> Vec<Chart> {
     groups.sort_by_key(|(names, _)| *names);
     let more = match groups.len() {
         0..=MOST => String::new(),
-        all => format!(" The first {MOST} of {all}; the table has all."),
+        all => format!(" The picture has {MOST} of {all}, the table all."),
     };
     let chart =
         |title: &str, about: &str, y, value: fn(&PlacementRow) -> Option<f64>, bars: bool| {
@@ -98,16 +99,16 @@ fn placement(replay: &Replay) -> Vec<Chart> {
         };
     vec![
         chart(
-            "Time an operation, by policy",
-            "CPU time of a map, unmap or protection, the driver's taken off; bars from the least to the greatest repetition.",
-            Axis::new("time an operation", "ns", Scale::Log),
+            "Time per operation, by policy",
+            "CPU time of a map, an unmap or a protection change, without the driver's own time. A bar spans the repetitions.",
+            Axis::new("time per operation", "ns", Scale::Log),
             |row| row.ns_per_operation,
             true,
         ),
         chart(
-            "Work a map, by policy",
-            "What was looked at and recomputed for a map, the call itself counted as one; exact counts.",
-            Axis::new("work a map, plus 1", "units", Scale::Log),
+            "Work per map, by policy",
+            "Nodes and mappings that the policy visits and recomputes for a map, plus 1 for the call. These are exact counts.",
+            Axis::new("work per map, plus 1", "visits", Scale::Log),
             |row| row.work_per_map.map(|work| work + 1.0),
             false,
         ),
@@ -129,23 +130,23 @@ fn stacks(replay: &Replay) -> impl Iterator<Item = Chart> {
     let charts = [
         stack::chart(
             "IOMMU entries by policy",
-            "Entries that map one buffer, by page size; means. Fewer miss the IOMMU's TLB less.",
-            ("entries a buffer", "entries"),
-            "a row a policy",
+            "Mean number of entries that map one buffer, by page size. Fewer entries miss the IOMMU's TLB less.",
+            ("IOMMU entries", "per buffer"),
+            "policy",
             entries.collect(),
         ),
         stack::chart(
             "Time to build a buffer, by cause",
-            "Modelled, not measured: counts of what the allocator did, each at a stated price; means.",
-            ("time a buffer", "ms"),
-            "a row a policy",
+            "Modelled, not measured: the model counts what the allocator does and multiplies each count by a stated price. Means.",
+            ("time per buffer", "ms"),
+            "policy",
             times.collect(),
         ),
         stack::chart(
-            "Switches a request, by cause",
-            "Modelled switch-outs of client and server from a flush to its last reply.",
-            ("switch-outs", "switches/request"),
-            "a row a policy and a cell",
+            "Context switches per request, by cause",
+            "Modelled, not measured: switch-outs of client and server from a flush to its last reply.",
+            ("context switches", "per request"),
+            "policy and cell",
             switches.collect(),
         ),
     ];
@@ -159,18 +160,18 @@ fn table(replay: &Replay) -> Table {
     let measured = |value: Option<f64>| known_or("not measured", value.map(number));
     let mut table = match replay.rows.first() {
         Some(Row::Reclaim(_)) => Table::new(
-            "load | policy | release | scanned/reclaimed | reclaim, ms a GiB | 2 MiB, mean, us | longest unpre-empted, us | \
+            "load | policy | release | scanned per reclaimed | reclaim, ms per GiB | 2 MiB, mean, us | longest unpre-empted, us | \
              measured, median | model over measured",
         ),
         Some(Row::Chunks(_)) => Table::new(
-            "workload | policy | buffers | tries a buffer | failed tries a buffer | ms a buffer | TLB misses an access | \
+            "workload | policy | buffers | tries per buffer | failed tries per buffer | ms per buffer | TLB misses per access | \
              bystanders failed",
         ),
         Some(Row::Roundtrip(_)) => Table::new(
-            "cell | policy | round trips | switches a request | measured, median | model over measured",
+            "cell | policy | round trips | switches per request | measured, median | model over measured",
         ),
         Some(Row::Placement(_)) | None => Table::new(
-            "workload | policy | N | operations | ns an operation | work a map | span/live | failures | stopped, or lacks",
+            "workload | policy | N | operations | ns per operation | work per map | span per live byte | failures | stopped, or lacks",
         ),
     };
     for row in &replay.rows {

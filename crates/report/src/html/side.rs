@@ -7,8 +7,9 @@ use stopgap_events::question::Question;
 use stopgap_events::units::Bytes;
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::median;
-use stopgap_stats::record::{Answer, Block, Parameter, Run, Series};
+use stopgap_stats::record::{Answer, Block, Run, Series};
 
+use super::words;
 use crate::details;
 use crate::screen::on_or_off;
 use crate::table::{join, known_or};
@@ -28,14 +29,14 @@ pub(super) struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    /// Returns the answers of its runs to a question, each with the name of its record.
+    /// Returns the answers of its runs to a question, each with its run and the name of its record.
     pub(super) fn answers(
         &self,
         question: Question,
-    ) -> impl Iterator<Item = (&'a str, &'a Answer)> {
+    ) -> impl Iterator<Item = (&'a str, &'a Run, &'a Answer)> {
         self.runs.iter().flat_map(move |&(name, run)| {
             let asked = run.answers.iter().filter(move |a| a.question == question);
-            asked.map(move |answer| (name, answer))
+            asked.map(move |answer| (name, run, answer))
         })
     }
 }
@@ -121,8 +122,6 @@ pub(super) struct Measured<'a> {
     pub(super) series: &'a Series,
     /// In what it differs from others of its group.
     pub(super) label: String,
-    /// The names of the parameters in its label, in order.
-    pub(super) label_keys: String,
     /// Runs by side, of all its records.
     pub(super) blocks: Vec<Vec<&'a Block>>,
 }
@@ -164,7 +163,7 @@ pub(super) fn measured<'a>(sides: &[Side<'a>], question: Question) -> Vec<Vec<Me
     for (index, side) in sides.iter().enumerate() {
         for series in side
             .answers(question)
-            .flat_map(|(_, answer)| &answer.series)
+            .flat_map(|(.., answer)| &answer.series)
         {
             let same_group = |group: &Vec<Measured<'_>>| {
                 (&group[0].series.name, &group[0].series.unit) == (&series.name, &series.unit)
@@ -179,7 +178,6 @@ pub(super) fn measured<'a>(sides: &[Side<'a>], question: Question) -> Vec<Vec<Me
                 group.push(Measured {
                     series,
                     label: String::new(),
-                    label_keys: String::new(),
                     blocks: vec![Vec::new(); sides.len()],
                 });
                 group.len() - 1
@@ -197,6 +195,16 @@ pub(super) fn measured<'a>(sides: &[Side<'a>], question: Question) -> Vec<Vec<Me
 pub(super) fn named<'g, 'a>(groups: &'g [Vec<Measured<'a>>], name: &str) -> &'g [Measured<'a>] {
     let group = groups.iter().find(|group| group[0].series.name == name);
     group.map_or(&[], Vec::as_slice)
+}
+
+/// Returns the measurements of the largest buffers among a group, labelled by what they differ in.
+pub(super) fn largest<'a>(group: &[Measured<'a>]) -> Vec<Measured<'a>> {
+    let size = |one: &Measured<'_>| one.series.word("size")?.parse::<Bytes>().ok();
+    let most = group.iter().filter_map(size).max();
+    let mut largest: Vec<Measured<'a>> = group.to_vec();
+    largest.retain(|one| size(one) == most);
+    label(&mut largest);
+    largest
 }
 
 /// Parameters that people know a measurement by, best known first.
@@ -228,29 +236,23 @@ fn telling<'k>(group: &[Measured<'_>], keys: &'k BTreeSet<String>) -> Vec<&'k st
 }
 
 /// Sorts a group by what its members differ in, and labels them by that.
-fn label(group: &mut [Measured<'_>]) {
+pub(super) fn label(group: &mut [Measured<'_>]) {
     let keys = group
         .iter()
         .flat_map(|one| one.series.parameters.keys().cloned());
     let keys: BTreeSet<String> = keys.collect();
     let keys = telling(group, &keys);
     group.sort_by(|a, b| details::compare(a.series, b.series, &keys));
+    let rank = |one: &Measured<'_>| {
+        let mut ranks = one.series.parameters.iter();
+        ranks.find_map(|(key, value)| Some(words::rank(key, value)).filter(|&rank| rank > 0))
+    };
+    group.sort_by_key(rank);
     for one in group.iter_mut() {
-        let value = |key: &&str| {
-            let value = one.series.parameters.get(*key)?;
-            let shown = details::word(value);
-            // A word mostly says what it is; a number and a yes do not.
-            let alone = matches!(value, Parameter::Word(word) if word != "yes" && word != "no");
-            Some(if alone {
-                shown
-            } else {
-                format!("{key} {shown}")
-            })
-        };
+        let value = |key: &&str| words::parameter(key, one.series.parameters.get(*key)?);
         one.label = join(keys.iter().filter_map(value), ", ");
         if one.label.is_empty() {
             one.label.clone_from(&one.series.name);
         }
-        one.label_keys = join(&keys, ", ");
     }
 }

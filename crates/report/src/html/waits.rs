@@ -52,10 +52,10 @@ pub(super) fn figure(chains: &Chains) -> Option<String> {
         table.row(&[&frames[0], &time, &of_all, &frames[1..].join(" > ")]);
     }
     Some(format!(
-        "<figure><figcaption><b>{title}</b></figcaption>{svg}<p class=\"about\">{lost} of waits that lost time, idle ones \
-         not among them. Width: share of that time. <span class=\"thread\">Green</span>: who waited; <span \
-         class=\"user\">blue</span>: for what; <span class=\"kernel\">orange</span>: who or what was behind it, and behind that.\
-         {cut}</p><details><summary>Chains</summary>{}</details></figure>\n",
+        "<figure><figcaption><b>{title}</b></figcaption>{svg}<p class=\"about\">Threads lost {lost} in waits; idle waits \
+         do not count. Width: share of that time. <span class=\"thread\">Green</span>: the thread that waited; <span \
+         class=\"user\">blue</span>: what it waited for; <span class=\"kernel\">orange</span>: the thread or device that it waited \
+         for, and what that one waited for.{cut}</p><details><summary>Chains</summary>{}</details></figure>\n",
         table.html("Chains by lost time"),
     ))
 }

@@ -1,6 +1,9 @@
 //! Text into HTML. Whatever comes from a record goes through [`escaped`].
 
+use stopgap_stats::overall::State;
+
 use super::chart::Chart;
+use super::top;
 use crate::table::Table;
 use crate::text::{plain, thousands};
 
@@ -13,8 +16,11 @@ const MOST_ROWS: usize = 150;
 /// Columns of a table that are shown.
 const MOST_COLUMNS: usize = 40;
 
-/// A cell with more bytes is a sentence, and is not squeezed on a narrow screen.
+/// A cell with more bytes is a sentence, and is not squeezed.
 const SENTENCE: usize = 40;
+
+/// Columns that fit beside each other on a narrow screen. A row of more stands there as a block, a line per cell.
+const NARROW: usize = 3;
 
 /// Returns text as the content of an element or the value of an attribute between quotes: shown, never obeyed. Control characters
 /// and bidirectional marks are made visible.
@@ -57,14 +63,10 @@ impl Section {
         }
     }
 
-    /// Adds a heading.
-    pub(super) fn heading(&mut self, text: &str) {
-        self.html += &format!("<h3>{}</h3>\n", escaped(text));
-    }
-
-    /// Adds the verdict.
-    pub(super) fn verdict(&mut self, text: &str) {
-        self.html += &format!("<p class=\"verdict\">{}</p>\n", escaped(text));
+    /// Adds the verdict, after the sign of its state.
+    pub(super) fn verdict(&mut self, state: Option<State>, text: &str) {
+        let sign = state.map_or_else(String::new, |state| top::sign(state) + " ");
+        self.html += &format!("<p class=\"verdict\">{sign}{}</p>\n", escaped(text));
     }
 
     /// Adds a paragraph.
@@ -77,10 +79,31 @@ impl Section {
         self.html += &list(sentences, class);
     }
 
-    /// Adds pictures beside each other, as far as the page is wide.
+    /// Adds the first picture, and folds the others.
     pub(super) fn charts(&mut self, charts: &[Chart]) {
-        let charts: String = charts.iter().map(Chart::html).collect();
-        self.html += &format!("<div class=\"charts\">{charts}</div>\n");
+        let drawn: Vec<String> = charts.iter().map(Chart::html).collect();
+        let mut drawn = drawn.into_iter().filter(|html| !html.is_empty());
+        self.html += &drawn.next().unwrap_or_default();
+        let others: String = drawn.collect();
+        self.fold_pictures(&others);
+    }
+
+    /// Adds pictures that are folded together; nothing where there are none.
+    pub(super) fn fold_pictures(&mut self, pictures: &str) {
+        if !pictures.is_empty() {
+            self.fold(
+                "More pictures",
+                &format!("<div class=\"charts\">{pictures}</div>"),
+            );
+        }
+    }
+
+    /// Adds HTML that is folded under a title; nothing where it is empty.
+    pub(super) fn fold(&mut self, title: &str, html: &str) {
+        if !html.is_empty() {
+            let title = escaped(title);
+            self.html += &format!("<details><summary>{title}</summary>{html}</details>\n");
+        }
     }
 
     /// Adds a table; `title` names it to people who cannot see it.
@@ -88,19 +111,9 @@ impl Section {
         self.html += &table.html(title);
     }
 
-    /// Adds a table below a heading.
-    pub(super) fn headed_table(&mut self, title: &str, table: &Table) {
-        self.heading(title);
-        self.table(title, table);
-    }
-
     /// Adds a table that is folded under its title.
     pub(super) fn folded_table(&mut self, title: &str, table: &Table) {
-        self.html += &format!(
-            "<details><summary>{}</summary>{}</details>\n",
-            escaped(title),
-            table.html(title)
-        );
+        self.fold(title, &table.html(title));
     }
 
     /// Adds HTML that is made already.
@@ -126,13 +139,16 @@ impl Table {
             let class = if is_figure(text) { " class=\"n\"" } else { "" };
             format!("<th scope=\"col\"{class}>{}</th>", escaped(text))
         };
+        let columns: Vec<String> = self.heads().map(escaped).collect();
+        let stacked = columns.len() > NARROW;
         let cell = |(column, text): (usize, &String)| {
-            let (tag, scope) = if column == 0 {
-                ("th", " scope=\"row\"")
-            } else {
-                ("td", "")
-            };
-            format!("<{tag}{scope}{}>{}</{tag}>", class(text), escaped(text))
+            let (class, shown) = (class(text), escaped(text));
+            match columns.get(column).filter(|_| stacked) {
+                _ if column == 0 => format!("<th scope=\"row\"{class}>{shown}</th>"),
+                Some(_) if text.is_empty() => "<td></td>".to_owned(),
+                Some(head) => format!("<td data-h=\"{head}\"{class}>{shown}</td>"),
+                None => format!("<td{class}>{shown}</td>"),
+            }
         };
         let row = |(index, row): (usize, &Vec<String>)| {
             let marked = self.marked.contains(&index);
@@ -153,8 +169,9 @@ impl Table {
             .enumerate()
             .map(row)
             .collect();
+        let stack = if stacked { " class=\"stack\"" } else { "" };
         format!(
-            "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{}\"><table><thead><tr>{heads}</tr></thead>\
+            "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{}\"><table{stack}><thead><tr>{heads}</tr></thead>\
              <tbody>{rows}</tbody></table></div>{}\n",
             escaped(title),
             more(self.rows.len(), MOST_ROWS, " rows in the record"),
@@ -210,5 +227,17 @@ mod tests {
         let html = table.html("t");
         assert!(html.contains("and 3 more rows in the record"));
         assert!(html.contains("<td class=\"n\">1.5 ms</td>"), "{html}");
+    }
+
+    #[test]
+    fn a_wide_table_names_each_cell_for_narrow_screens() {
+        let mut table = Table::new("a | b | \"c | d");
+        table.row(&[&"x", &"1", &"2", &""]);
+        let html = table.html("t");
+        assert!(html.contains("<table class=\"stack\">"), "{html}");
+        assert!(
+            html.contains("<td data-h=\"&quot;c\" class=\"n\">2</td><td></td>"),
+            "{html}"
+        );
     }
 }

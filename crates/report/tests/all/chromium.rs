@@ -1,5 +1,6 @@
 //! The page in a real browser (Debian's package `chromium`): it says nothing on its console, asks nobody for anything, each
-//! chart shows marks and axis titles with units, and nothing is cut or lies over something else, wide, narrow and dark.
+//! chart shows marks and axis titles with units, and nothing is cut or lies over something else, wide, narrow and dark. A check
+//! has its headline first, folds all but one picture per question, and prints on four pages.
 //!
 //! Pictures of it are left in the target directory, for people to look at.
 
@@ -8,11 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-use stopgap_report::html::page;
+use serde_json::{Value, json};
+use stopgap_report::html::{Document, Source, page};
+use stopgap_stats::overall::State;
+use stopgap_stats::record::Run;
 use stopgap_testing::{Skip, skip};
 
-use crate::common::sources;
+use crate::common::{run, run_with_verdict, sources};
 
 /// A browser on a busy machine takes seconds to begin.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -31,6 +34,17 @@ addEventListener('load', () => {
   const paper = light(getComputedStyle(document.documentElement).backgroundColor);
   const contrast = (colour) => { const it = light(colour); return (Math.max(it, paper) + 0.05) / (Math.min(it, paper) + 0.05); };
   found.paper = paper;
+  const first = document.querySelector('main > *');
+  found.headline = first && first.matches('.headline') ? first.textContent : '';
+  found.signs = [...document.querySelectorAll('ul.answers .state')].map((e) => e.textContent);
+  found.legend = [...document.querySelectorAll('main > ul.legend .state')].map((e) => e.textContent);
+  found.pictures = {};
+  for (const section of document.querySelectorAll('section'))
+    found.pictures[section.id] = [...section.querySelectorAll('figure')].filter((e) => !e.closest('details')).length;
+  const details = [...document.querySelectorAll('details')];
+  found.folded = details.filter((e) => !e.open).length;
+  found.open = details.length - found.folded;
+  for (const e of details) e.open = true;
   found.resources = performance.getEntriesByType('resource').map((e) => e.name);
   if (document.documentElement.scrollWidth > innerWidth) fault('the page is ' + document.documentElement.scrollWidth + ' wide');
   found.flames = [...document.querySelectorAll('svg.flame')].map((svg) => {
@@ -52,7 +66,7 @@ addEventListener('load', () => {
     const inked = [...svg.querySelectorAll('*')].filter((e) => ['fill', 'stroke'].some((a) =>
       /^#(0072B2|D55E00|009E73|CC79A7|E69F00|010101)$/.test(e.getAttribute(a) || '')));
     found.charts.push({name, marks: inked.length, x: svg.dataset.x, y: svg.dataset.y,
-      titled: words.includes(svg.dataset.x) && words.includes(svg.dataset.y),
+      titled: words.includes(svg.dataset.x) && (words.includes(svg.dataset.y) || svg.dataset.y === 'rows'),
       rows: svg.closest('figure').querySelectorAll('tbody tr').length});
     if (box.width < 250 || box.width > innerWidth) fault(name + ': ' + box.width + ' wide');
     texts.forEach((text, i) => {
@@ -74,9 +88,12 @@ addEventListener('load', () => {
   }
   for (const e of document.querySelectorAll('p,li,summary,th,td,h1,h2,h3,a')) {
     const b = e.getBoundingClientRect();
-    if (shown(b) && !e.closest('.scroll') && !e.matches('.skip') && b.right > innerWidth + 1) fault('beyond the edge: ' + e.textContent.slice(0, 60));
+    const scrolls = innerWidth > 640 && e.closest('.scroll');
+    if (shown(b) && !scrolls && !e.matches('.skip') && b.right > innerWidth + 1) fault('beyond the edge: ' + e.textContent.slice(0, 60));
     if (shown(b) && !e.matches('tr.differs *') && contrast(getComputedStyle(e).color) < 4.5) fault('pale: ' + e.textContent.slice(0, 60));
   }
+  for (const e of document.querySelectorAll('.scroll'))
+    if (innerWidth <= 640 && e.scrollWidth > e.clientWidth + 1) fault('cut off: ' + e.getAttribute('aria-label'));
   const keys = [...document.querySelectorAll('.scroll,pre')].filter((e) => e.tabIndex !== 0).length;
   if (keys) fault(keys + ' regions that keys cannot reach');
   document.documentElement.textContent = 'FOUND' + JSON.stringify(found) + 'END';
@@ -159,11 +176,103 @@ fn look(folder: &Path, html: &str, flags: &[&str]) -> Value {
     serde_json::from_str(&text).expect("JSON of our own")
 }
 
-#[test]
-fn a_browser_shows_every_chart_and_asks_nobody() {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("report");
+/// Returns a folder of ours for the test of this name.
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&folder); // of the last time
     fs::create_dir_all(&folder).expect("the target directory is ours");
+    folder
+}
+
+/// Returns how many sheets of paper a page takes; `None` where the browser is not installed.
+fn sheets(folder: &Path, html: &str) -> Option<usize> {
+    let (place, paper) = (folder.join("printed.html"), folder.join("printed.pdf"));
+    fs::write(&place, html).expect("a folder of ours");
+    let print = format!("--print-to-pdf={}", paper.display());
+    chromium(folder, &place, &[&print, "--no-pdf-header-footer"])?;
+    let pdf = fs::read(&paper).expect("it was printed");
+    let pages = pdf.windows(11).filter(|at| *at == b"/Type /Page");
+    let trees = pdf.windows(12).filter(|at| *at == b"/Type /Pages");
+    Some(pages.count() - trees.count())
+}
+
+/// Returns the page of one run.
+fn page_of(run: &Run) -> String {
+    page(&[Source {
+        name: "check.json".to_owned(),
+        document: Document::Run(Box::new(run.clone())),
+    }])
+}
+
+#[test]
+fn a_check_answers_first_folds_the_rest_and_prints_on_four_pages() {
+    let folder = folder("report-of-a-check");
+    // The second is as records were before they had a verdict.
+    for run in [run_with_verdict("6.18.44", 21), run("6.12.1", 22)] {
+        let html = page_of(&run);
+        let Some(printed) = sheets(&folder, &html) else {
+            return skip(&Skip::program("chromium"));
+        };
+        assert!((2..=4).contains(&printed), "{printed} pages");
+        let overall = stopgap_report::overall::of(&run);
+        let rows = overall.now.iter().chain(&overall.causes);
+        let signs: Vec<&str> = rows
+            .map(|row| match row.state {
+                State::Ok => "ok",
+                State::Look => "!",
+                State::Cause => "!!",
+                State::Unknown => "?",
+            })
+            .collect();
+        assert!(signs.len() >= 4, "{signs:?}");
+        for flags in [
+            &["--window-size=390,9000"][..],
+            &["--window-size=1280,9000"],
+            &[
+                "--window-size=390,9000",
+                "--blink-settings=preferredColorScheme=0",
+            ],
+        ] {
+            let found = look(&folder, &html, flags);
+            assert_eq!(found["faults"], json!([]), "{flags:?}");
+            let headline = found["headline"].as_str().unwrap_or_default();
+            assert!(headline.ends_with(&overall.text), "{flags:?}: {headline}");
+            assert_eq!(found["signs"], json!(signs), "{flags:?}");
+            assert_eq!(found["legend"], json!(["ok", "!", "!!", "?"]));
+            for question in ["placement", "roundtrip", "chunks", "reclaim"] {
+                assert_eq!(found["pictures"][question], 1, "{flags:?}: {question}");
+            }
+            assert_eq!(found["open"], 0, "{flags:?}: details that are not folded");
+            assert!(found["folded"].as_u64() > Some(12), "{flags:?}: {found}");
+        }
+    }
+    fs::remove_dir_all(folder).expect("a folder of ours");
+}
+
+#[test]
+fn a_broken_page_is_found() {
+    let folder = folder("report-broken");
+    let html = page_of(&run_with_verdict("6.18.44", 21));
+    let unfolded = html.replace("<details>", "<details open>");
+    let Some(printed) = sheets(&folder, &unfolded) else {
+        return skip(&Skip::program("chromium"));
+    };
+    assert!(printed > 4, "{printed} pages although nothing is folded");
+    let narrow = ["--window-size=390,9000"];
+    assert!(look(&folder, &unfolded, &narrow)["open"].as_u64() > Some(12));
+    // As tables were before rows became blocks: the last columns lay beyond the edge.
+    let wide = html.replace("@media(max-width:640px)", "@media(max-width:1px)");
+    assert_ne!(wide, html);
+    let faults = look(&folder, &wide, &narrow)["faults"].to_string();
+    assert!(faults.contains("cut off: "), "{faults}");
+    let headless = html.replace("class=\"headline\"", "class=\"verdict\"");
+    assert_eq!(look(&folder, &headless, &narrow)["headline"], "");
+    fs::remove_dir_all(folder).expect("a folder of ours");
+}
+
+#[test]
+fn a_browser_shows_every_chart_and_asks_nobody() {
+    let folder = folder("report");
     let place = folder.join("report.html");
     let mut all = sources();
     all[0].name = "https://stopgap.invalid/<img src=https://stopgap.invalid/y>.json".to_owned();

@@ -10,7 +10,7 @@ use stopgap_report::terminal;
 use crate::common::{run, sources};
 
 /// A text that somebody else may have put into a record.
-const HOSTILE: &str = "\"'></title></style></svg><script src=https://stopgap.invalid/x.js>alert(1)</script><img onerror=alert(2) src=x>&\u{202e}";
+const HOSTILE: &str = "\u{1b}[2J\u{1b}]0;x\u{7}\n\r\"'></title></style></svg><script src=https://stopgap.invalid/x.js>alert(1)</script><img onerror=alert(2) src=x>&\u{202e}";
 
 /// Elements that a page is made of.
 const ELEMENTS: &str = "html head meta title style body a header main nav section h1 h2 h3 p ul li b small span pre div \
@@ -18,7 +18,7 @@ const ELEMENTS: &str = "html head meta title style body a header main nav sectio
                         polygon path";
 
 /// Attributes that they have.
-const ATTRIBUTES: &str = "lang charset http-equiv content name class id href aria-label aria-hidden role tabindex scope open \
+const ATTRIBUTES: &str = "lang charset http-equiv content name class id href aria-label aria-hidden role tabindex scope open data-h \
                           viewBox width height data-x data-y x y x1 y1 x2 y2 cx cy r d dx dy points fill stroke stroke-width \
                           stroke-dasharray opacity fill-opacity text-anchor font-family font-size transform";
 
@@ -92,8 +92,8 @@ fn hostile<T: Serialize + DeserializeOwned>(record: &T) -> T {
     texts(&value, "", &mut found);
     let mut replaced = 0;
     for path in found {
-        // Names and units stay, so that there is something to draw.
-        if path.ends_with("/name")
+        // Names of quantities and units stay, so that there is something to draw.
+        if path.contains("/series/") && path.ends_with("/name")
             || path.ends_with("/unit")
             || path.ends_with("/histogram")
             || path == "/schema"
@@ -138,7 +138,7 @@ fn every_question_and_kind_has_its_section_and_pictures_have_words() {
         "microcode",
         "stopgap check --only &#39;it&#39;\\&#39;&#39;s&#39; --seed 11",
         "kernel (differs)",
-        "Where a line ends, nobody watched",
+        "A line ends where `watch` did not run",
     ] {
         assert!(page.contains(said), "{said}");
     }
@@ -181,6 +181,14 @@ fn text_of_records_is_shown_and_never_obeyed() {
     harmless(&page);
     assert!(page.contains("&lt;script src=https://stopgap.invalid/x.js&gt;"));
     assert!(page.contains("\\u{202e}") && !page.contains('\u{202e}'));
+    // The names of processes, tasks and disks, too.
+    assert!(page.contains("\\u{1b}[2J\\u{1b}]0;x\\u{7}\\u{a}\\u{d}&quot;"));
+    assert!(page.chars().all(|c| c == '\n' || !c.is_control()));
+    let only = stopgap_report::html::page(&all[2..3]);
+    harmless(&only);
+    assert!(only.contains("<h3>Right now</h3>"));
+    let top = only.split("<section").next().expect("a first part");
+    assert!(top.matches("&lt;script src=").count() > 10, "{top}");
     let style = Style {
         width: 100,
         colour: false,

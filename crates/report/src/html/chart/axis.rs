@@ -27,6 +27,9 @@ pub(crate) struct Axis {
 /// Beyond this a figure is left out of pictures: it is no measurement of a machine.
 const GREATEST: f64 = 1e18;
 
+/// Room beyond the outermost values, as a share of the span.
+const ROOM: f64 = 0.04;
+
 /// Where nines end: 99.999999999 %.
 const MOST_NINES: f64 = 11.0;
 
@@ -48,13 +51,32 @@ impl Span {
         }
     }
 
-    /// Stretched towards `ends`, by half of itself on each side at most, or by one (a power of ten) where that is more.
+    /// Returns on which side of the span a place lies: -1 below it, 1 above it, 0 within.
+    pub(crate) fn beyond(self, place: f64) -> i32 {
+        i32::from(place > self.high) - i32::from(place < self.low)
+    }
+
+    /// Returns the span stretched towards `ends`, on each side by at most half of its length or, where that is more, by one (a power
+    /// of ten). An end that fits has room beyond it.
     pub(crate) fn reaching(self, ends: impl Iterator<Item = f64>) -> Span {
         let most = ((self.high - self.low) / 2.0).max(1.0);
-        ends.fold(self, |span, end| Span {
+        let all = ends.fold(self, |span, end| Span {
             low: span.low.min(end.max(self.low - most)),
             high: span.high.max(end.min(self.high + most)),
-        })
+        });
+        let room = (all.high - all.low) * ROOM;
+        Span {
+            low: if all.low < self.low && all.low > self.low - most {
+                all.low - room
+            } else {
+                all.low
+            },
+            high: if all.high > self.high && all.high < self.high + most {
+                all.high + room
+            } else {
+                all.high
+            },
+        }
     }
 }
 
@@ -98,6 +120,12 @@ impl Axis {
         sound.then_some(place)
     }
 
+    /// Returns where an end of an interval lies: beyond every span where it has no place.
+    pub(crate) fn end(&self, value: f64) -> f64 {
+        let beyond = if value > 0.0 { GREATEST } else { -GREATEST };
+        self.place(value).unwrap_or(beyond)
+    }
+
     /// The span of `places`, with some room; `None` where there is none.
     pub(crate) fn span(&self, places: impl Iterator<Item = f64>) -> Option<Span> {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -126,7 +154,7 @@ impl Axis {
                 };
             low -= if self.scale == Scale::Log { 0.3 } else { 0.0 };
         }
-        let room = (high - low) * 0.04;
+        let room = (high - low) * ROOM;
         let begins_at_zero = self.scale == Scale::Linear && low == 0.0 || self.scale == Scale::Tail;
         Some(Span {
             low: if begins_at_zero { low } else { low - room },

@@ -9,8 +9,14 @@ use crate::html::write::{escaped, short};
 const WIDTH: i32 = 960;
 /// Height of a chart without rows.
 const HEIGHT: i32 = 640;
-/// Height of a row: its label, and what it shows below that.
-const ROW: i32 = 80;
+/// Height of what a row shows, below its label.
+pub(super) const ROW: i32 = 36;
+/// The same where the marks of several series stand below each other.
+pub(super) const ROW_OF_SEVERAL: i32 = 52;
+/// Height of a line of a row's label.
+const LABEL: i32 = 32;
+/// Lines of a row's label.
+const MOST_LABEL_LINES: usize = 2;
 /// Room above the plot.
 const ABOVE: i32 = 24;
 /// Room on its right.
@@ -19,7 +25,7 @@ const RIGHT: i32 = 50;
 const BELOW: i32 = 94;
 /// Size of the letters of axis titles; labels are smaller.
 const LETTERS: i32 = 31;
-/// Letters of a row's label that fit.
+/// Letters that fit into a line of a row's label.
 const ROW_LABEL: usize = 56;
 /// Letters of an axis title that fit.
 const AXIS_TITLE: usize = 44;
@@ -38,22 +44,31 @@ struct Drawing<'c> {
     y: Span,
     left: i32,
     bottom: i32,
+    /// Lines of each row's label.
+    labels: Vec<Vec<String>>,
+    /// Share of a row's height that its label takes.
+    label_share: f64,
     svg: String,
 }
 
 /// Returns the picture with a text for people who cannot see it.
 pub(super) fn svg(chart: &Chart, x: Span, y: Span) -> String {
     let rows = chart.y.scale == Scale::Rows;
+    let labels: Vec<Vec<String>> = chart.rows.iter().map(|label| label_lines(label)).collect();
+    let label = LABEL * labels.iter().map(Vec::len).max().unwrap_or(1) as i32;
+    let row = label + chart.row_height();
     let height = match rows {
-        true => ABOVE + BELOW + ROW * chart.rows.len().max(1) as i32,
+        true => ABOVE + BELOW + row * chart.rows.len().max(1) as i32,
         false => HEIGHT,
     };
     let mut drawing = Drawing {
         chart,
         x,
         y,
-        left: if rows { 52 } else { 162 },
+        left: if rows { 20 } else { 162 },
         bottom: height - BELOW,
+        labels,
+        label_share: f64::from(label) / f64::from(row),
         svg: String::new(),
     };
     let (x_title, y_title) = drawing.axes(height);
@@ -165,19 +180,24 @@ impl Drawing<'_> {
         ];
         let middle = i32::midpoint(left, WIDTH - RIGHT);
         self.text((middle, height - 14), LETTERS, "middle", "", &titles[0]);
-        let (x, y) = (LETTERS, i32::midpoint(ABOVE, bottom));
-        let upright = format!(" transform=\"rotate(270, {x}, {y})\"");
-        self.text((x, y), LETTERS, "middle", &upright, &titles[1]);
+        // Rows have labels of their own.
+        if self.chart.y.scale != Scale::Rows {
+            let (x, y) = (LETTERS, i32::midpoint(ABOVE, bottom));
+            let upright = format!(" transform=\"rotate(270, {x}, {y})\"");
+            self.text((x, y), LETTERS, "middle", &upright, &titles[1]);
+        }
         let [x_title, y_title] = titles.map(|title| escaped(&title));
         (x_title, y_title)
     }
 
     fn row_labels(&mut self) {
-        for (index, label) in self.chart.rows.iter().enumerate() {
+        for (index, lines) in std::mem::take(&mut self.labels).into_iter().enumerate() {
             let place = 0.5 - index as f64;
             let (x, y) = self.at((self.x.low, place));
-            let label = short(label, ROW_LABEL);
-            self.text((x + 8, y + LETTERS - 2), LETTERS - 3, "start", "", &label);
+            for (line, below) in lines.iter().zip(1..) {
+                let foot = y + LABEL * below - 4;
+                self.text((x + 8, foot), LETTERS - 3, "start", "", line);
+            }
             self.line(&[(self.x.low, place), (self.x.high, place)], FAINT, 2, "");
         }
     }
@@ -186,13 +206,16 @@ impl Drawing<'_> {
     fn shape(&mut self, number: usize, shape: &Shape) {
         let ink = INKS[number % INKS.len()];
         let (chart, x, y) = (self.chart, self.x, self.y);
-        // A row's label stands above what the row shows.
-        let below = if chart.y.scale == Scale::Rows {
-            0.18
-        } else {
-            0.0
+        // A row's label stands above what the row shows, which lies in the rest of its height.
+        let (rest, below) = match chart.y.scale {
+            Scale::Rows => (1.0 - self.label_share, self.label_share / 2.0),
+            _ => (1.0, 0.0),
         };
-        let place = |&(a, b): &Point| Some((chart.x.place(a)?, chart.y.place(b)? - below));
+        let within = |place: f64| match chart.y.scale {
+            Scale::Rows => place.round() + (place - place.round()) * rest - below,
+            _ => place,
+        };
+        let place = |&(a, b): &Point| Some((chart.x.place(a)?, within(chart.y.place(b)?)));
         let places = |points: &[Point]| -> Vec<Point> { points.iter().filter_map(place).collect() };
         match shape {
             Shape::Line(points) => self.line(&thinned(&places(points), x, y), ink, 4, ""),
@@ -204,15 +227,22 @@ impl Drawing<'_> {
                 }
             }
             &Shape::Upright(at, low, high) => {
-                self.interval(&places(&[(at, low), (at, high)]), ink, (8, 0));
+                if let Some(x) = chart.x.place(at) {
+                    let ends = [low, high].map(|end| (x, chart.y.end(end)));
+                    self.interval(ends, false, ink);
+                }
             }
             &Shape::Level(low, high, at) => {
-                self.interval(&places(&[(low, at), (high, at)]), ink, (0, 8));
+                if let Some(y) = chart.y.place(at).map(within) {
+                    let ends = [low, high].map(|end| (chart.x.end(end), y));
+                    self.interval(ends, true, ink);
+                }
             }
             &Shape::Bar(from, to, at) => {
                 if let [(from, middle), (to, _)] = places(&[(from, at), (to, at)])[..] {
+                    let half = 0.42 * rest;
                     let ((left, top), (right, foot)) =
-                        (self.at((from, middle + 0.17)), self.at((to, middle - 0.17)));
+                        (self.at((from, middle + half)), self.at((to, middle - half)));
                     let (width, height) = ((right - left).max(0), foot - top);
                     self.add(format_args!(
                         "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\" fill=\"{ink}\"/>"
@@ -227,21 +257,52 @@ impl Drawing<'_> {
         }
     }
 
-    /// Draws a line between two places with a stroke of `cap` to either side at its ends. It is cut at the plot's edge.
-    fn interval(&mut self, ends: &[Point], ink: &str, (across, up): (i32, i32)) {
-        let [low, high] = ends else { return };
-        let cut = |&(a, b): &Point| {
-            self.at((
-                a.clamp(self.x.low, self.x.high),
-                b.clamp(self.y.low, self.y.high),
-            ))
-        };
-        let ends = [cut(low), cut(high)];
-        self.polyline(&ends, ink, 3, "");
-        for (x, y) in ends {
-            self.polyline(&[(x - across, y - up), (x + across, y + up)], ink, 3, "");
+    /// Draws a line between two places with a stroke across each end. An end beyond the plot is cut at its edge, where an
+    /// arrow points on.
+    fn interval(&mut self, ends: [Point; 2], level: bool, ink: &str) {
+        let cut = ends.map(|(x, y)| {
+            let within = (
+                x.clamp(self.x.low, self.x.high),
+                y.clamp(self.y.low, self.y.high),
+            );
+            (within, self.x.beyond(x), self.y.beyond(y))
+        });
+        self.line(&cut.map(|(place, ..)| place), ink, 3, "");
+        for (place, right, up) in cut {
+            let (x, y) = self.at(place);
+            let arrow = match (right, up) {
+                (0, 0) => None,
+                (0, up) => Some(format!("M{x} {}l-9 {}h18Z", y - 8 * up, 16 * up)),
+                (right, _) => Some(format!("M{} {y}l{} -9v18Z", x + 8 * right, -16 * right)),
+            };
+            match arrow {
+                Some(path) => {
+                    self.add(format_args!(
+                        "<path class=\"cut\" d=\"{path}\" fill=\"{ink}\"/>"
+                    ));
+                }
+                None if level => self.polyline(&[(x, y - 8), (x, y + 8)], ink, 3, ""),
+                None => self.polyline(&[(x - 8, y), (x + 8, y)], ink, 3, ""),
+            }
         }
     }
+}
+
+/// Returns a row's label in lines that fit; what does not fit into the last line is shown as cut.
+fn label_lines(label: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in label.split_whitespace() {
+        let fits = |line: &String| line.chars().count() + 1 + word.chars().count() <= ROW_LABEL;
+        let last = lines.len() == MOST_LABEL_LINES;
+        match lines.last_mut() {
+            Some(line) if last || fits(line) => {
+                *line += " ";
+                *line += word;
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.iter().map(|line| short(line, ROW_LABEL)).collect()
 }
 
 /// Returns the mark that goes with an ink, `r` wide to each side: who cannot tell inks apart can tell these.
