@@ -61,7 +61,7 @@ macro_rules! columns {
                 match self { $(Column::$column => $unit),+ }
             }
 
-            /// Returns its meaning, as `docs/trace.md` has it.
+            /// Returns its meaning, as `docs/schema/stopgap.trace-2.md` has it.
             #[must_use]
             pub const fn what(self) -> &'static str {
                 match self { $(Column::$column => $what),+ }

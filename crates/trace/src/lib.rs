@@ -2,8 +2,8 @@
 //!
 //! * [`Event`] and [`Kind`]: what a trace consists of. Memory events ([`stopgap_events::memory`]) are one
 //!   kind, so a workload is a trace and a recorded program can be replayed.
-//! * [`Column`] and [`KINDS`]: where each field stands in a file; `docs/trace.md` is held against
-//!   them by a test.
+//! * [`Column`] and [`KINDS`]: the columns of a file; a test holds
+//!   `docs/schema/stopgap.trace-2.md` against them.
 //! * [`Check`]: whether a trace's memory events make sense together.
 //! * [`AddressSpaces`]: what each process has mapped, by its system calls.
 //! * [`Recorded`]: what a recorded program asked of its memory map, as memory events.
