@@ -13,7 +13,7 @@ use super::values::{few, label, pid, process_name, size, time};
     after_help = "A recording that was killed, or that found the disk full, leaves a folder \
                         .NAME.PID.spool beside the file; --recover makes the file of it. Without root \
                         or the capabilities for BPF switches of your own processes and counters are recorded, and \
-                        the summary says what is missing; docs/record-privilege.md. A second Ctrl-C, two \
+                        the summary says what is missing; docs/record.md. A second Ctrl-C, two \
                         seconds after the first or later, ends it at once and leaves that folder.\n\n\
                         Exit status: the command's, 128 + N where signal N killed it, 0 where it goes on; 125 where \
                         stopgap fails, 126 where the command cannot be run, 127 where it is not found. Without a \
