@@ -1,4 +1,4 @@
-//! `stopgap ministat`: FreeBSD's program, with what its t-test cannot say. `docs/ministat.md` is its manual.
+//! `stopgap ministat`: FreeBSD's program, with what its t-test cannot say. `docs/compare.md` is its manual.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;

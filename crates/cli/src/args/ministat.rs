@@ -46,4 +46,4 @@ pub(crate) struct Ministat {
 }
 
 const EXIT: &str = "Exit status, as the original's: 0 whatever the verdict; 1 a file cannot be read; 2 wrong flags, \
-                    a field that is no number, fewer than three numbers. What differs: docs/ministat.md";
+                    a field that is no number, fewer than three numbers. What differs: docs/compare.md";
