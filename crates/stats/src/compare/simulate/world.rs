@@ -6,8 +6,8 @@
 //!   [`LENGTH`] samples on average, and each sample of a burst longer by a Pareto variable of at least [`STALL_NS`] whose
 //!   variance is infinite.
 //!
-//! The numbers are chosen so that tests that others use come out as they did in an earlier simulation, whose code is not kept
-//! (`docs/compare.md` has both).
+//! The numbers are chosen so that tests that others use come out as they did in an earlier simulation, whose code and
+//! figures are not kept.
 
 use stopgap_events::random::Random;
 
