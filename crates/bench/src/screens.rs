@@ -1,21 +1,30 @@
 //! `stopgap-bench screens`: what the documents show is what the commands print.
 //!
-//! Two kinds of text are read. The README and `docs/` show screens; those of models, which are the same on each machine, are
-//! compared, and of `replay placement`, whose times are this machine's, the counts. `checks/capabilities/` lists what a user can
-//! do, each with a command; there every block is run, and all that a command prints is compared.
+//! Two kinds of text are read. The README and `docs/` name commands: each is parsed, and run as written unless a comment before
+//! its block says why not (see [`documents`]). Screens of models, which are the same on each machine, are compared, and of
+//! `replay placement`, whose times are this machine's, the counts. `checks/capabilities/` lists what a user can do, each with a
+//! command; there every block is run, and all that a command prints is compared.
 
+mod documents;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
+use clap::CommandFactory;
 use stopgap_cli::{Failure, print};
 use stopgap_kernel::signals;
 
+use crate::Args;
 use crate::common::{Stopgap, failed, folder, verdict};
+use documents::{Marks, When};
 
 /// The longest that a command may take.
 const SECONDS: &str = "120";
+/// The longest that a command may take that is run at night only.
+const NIGHT_SECONDS: &str = "1200";
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -25,6 +34,9 @@ pub(crate) struct Flags {
     /// Only commands that contain this text.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Run the commands that documents mark as `at night`, too: minutes each.
+    #[arg(long)]
+    night: bool,
     #[command(flatten)]
     stopgap: Stopgap,
 }
@@ -43,37 +55,81 @@ struct Fence {
 struct Screen {
     line: usize,
     fence: Fence,
+    marks: Marks,
     command: String,
     status: i32,
     below: String,
 }
 
-/// The screens of a document, in order.
-fn screens(text: &str) -> Vec<Screen> {
+/// The kind of block that a line of a document belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Block {
+    Text,
+    /// A block of another language.
+    Other,
+    /// Commands after `$ `, and what they print.
+    Console(Fence),
+    /// A script of the shell.
+    Script(Fence),
+}
+
+impl Block {
+    /// Reads the words behind the fence that begins a block.
+    fn begins(info: &str, scripts: bool) -> Block {
+        let mut words = info.split_whitespace();
+        let language = words.next();
+        let (mut numbers, mut root) = (false, false);
+        for word in words {
+            numbers |= word == "numbers";
+            root |= word == "root";
+        }
+        let fence = Fence { numbers, root };
+        match language {
+            Some("console") => Block::Console(fence),
+            Some("sh") if scripts => Block::Script(fence),
+            _ => Block::Other,
+        }
+    }
+}
+
+/// Returns the screens of a document, in order; with `scripts`, each `sh` block as one command, too.
+fn screens(text: &str, scripts: bool) -> Vec<Screen> {
     let mut screens: Vec<Screen> = Vec::new();
-    let mut fence = None;
+    let (mut block, mut marks) = (Block::Text, Marks::default());
     let mut lines = text.lines().enumerate();
     while let Some((at, line)) = lines.next() {
-        if let Some(words) = line.strip_prefix("```") {
-            fence = match (fence, words.strip_prefix("console")) {
-                (None, Some(words)) => Some(Fence {
-                    numbers: words.split_whitespace().any(|word| word == "numbers"),
-                    root: words.split_whitespace().any(|word| word == "root"),
-                }),
-                _ => None,
+        if let Some(info) = line.strip_prefix("```") {
+            block = match block {
+                Block::Text => Block::begins(info, scripts),
+                _ => Block::Text,
             };
-            // Where a block begins, what follows belongs to no command.
-            screens.extend(fence.map(|fence| Screen {
-                line: at,
-                fence,
-                command: String::new(),
-                status: 0,
-                below: String::new(),
-            }));
+            if let Block::Console(fence) | Block::Script(fence) = block {
+                // Where a block begins, what follows belongs to no command.
+                screens.push(Screen {
+                    line: at + 1,
+                    fence,
+                    marks: std::mem::take(&mut marks),
+                    ..Screen::default()
+                });
+            }
             continue;
         }
-        let Some(fence) = fence else { continue };
+        let fence = match block {
+            Block::Text => {
+                marks.read(line);
+                continue;
+            }
+            Block::Other => continue,
+            Block::Script(_) => {
+                let script = screens.last_mut().expect("the block has begun");
+                script.command.push_str(line);
+                script.command.push('\n');
+                continue;
+            }
+            Block::Console(fence) => fence,
+        };
         if let Some(command) = line.strip_prefix("$ ") {
+            let marks = screens.last().expect("the block has begun").marks.clone();
             let mut command = command.to_owned();
             while command.ends_with('\\') {
                 command.pop();
@@ -83,6 +139,7 @@ fn screens(text: &str) -> Vec<Screen> {
             screens.push(Screen {
                 line: at + 1,
                 fence,
+                marks,
                 command: command.trim().to_owned(),
                 status: exit_status(note).unwrap_or(0),
                 below: String::new(),
@@ -290,6 +347,8 @@ enum Rule {
     Counts,
     /// These texts stand in it.
     Parts(Vec<String>),
+    /// It ends with the screen's status.
+    Ends,
 }
 
 /// Returns the first fault of a command's output.
@@ -308,6 +367,7 @@ fn fault(rule: &Rule, screen: &Screen, status: Option<i32>, printed: &str) -> Op
             let lost = rows.iter().find(|row| !now.contains(row))?;
             Some(format!("no row {lost:?} in {now:#?}"))
         }
+        Rule::Ends => None,
         Rule::Parts(parts) => {
             let now = words(printed, Fence::default()).join(" ");
             let lost = parts.iter().find(|part| !now.contains(*part))?;
@@ -323,19 +383,17 @@ fn checks(text: &str, list: bool) -> Vec<(Rule, Screen)> {
         let rule = if list {
             Rule::Whole
         } else if screen.below.is_empty() {
-            return None;
+            Rule::Ends
         } else if of_a_model(command) {
             Rule::Excerpt
         } else if of_placement(command) && !counts(&screen.below).is_empty() {
             Rule::Counts
         } else {
-            return None;
+            Rule::Ends
         };
-        // A document that is no list does not say how its commands end.
-        let status = if list { screen.status } else { 0 };
-        Some((rule, Screen { status, ..screen }))
+        (rule, screen)
     };
-    let mut checks: Vec<_> = screens(text).into_iter().filter_map(rule).collect();
+    let mut checks: Vec<_> = screens(text, !list).into_iter().map(rule).collect();
     if list {
         return checks;
     }
@@ -399,10 +457,16 @@ fn copied(from: &Path, to: &Path) -> std::io::Result<()> {
 }
 
 /// Runs a command of a document by a shell, in a folder of its own.
-fn output(command: &str, folder: &Path) -> Result<(Option<i32>, String), Failure> {
+fn output(screen: &Screen, folder: &Path) -> Result<(Option<i32>, String), Failure> {
     let path = std::env::var("PATH").unwrap_or_default();
+    let seconds = match screen.marks.when {
+        When::AtNight => NIGHT_SECONDS,
+        When::Always | When::Never => SECONDS,
+    };
+    // A script ends where one of its commands fails.
+    let flag = if screen.command.contains('\n') { "-ec" } else { "-c" };
     let ran = Command::new("timeout")
-        .args([SECONDS, "sh", "-c", command])
+        .args([seconds, "sh", flag, &screen.command])
         .current_dir(folder)
         .env("PATH", format!("{}:{path}", folder.join(".bin").display()))
         .env("HOME", folder)
@@ -433,7 +497,8 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     };
     documents(&paths, &mut found)?;
     let root = rustix::process::geteuid().is_root();
-    let (mut compared, mut skipped, mut different) = (0, 0, 0);
+    let (mut compared, mut different) = (0, 0);
+    let mut skipped: BTreeMap<String, u32> = BTreeMap::new();
     for path in found {
         let shown = path.display();
         let text = fs::read_to_string(&path).map_err(failed(&shown))?;
@@ -450,17 +515,27 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
             different += 1;
             print(&format!("DIFFERS  {shown}: there is no test {lost}\n"))?;
         }
+        if files.is_none() {
+            for fault in documents::faults(&text, &Args::command()) {
+                different += 1;
+                print(&format!("DIFFERS  {shown}: {fault}\n"))?;
+            }
+        }
         for (rule, screen) in checks(&text, files.is_some()) {
-            let (line, command) = (screen.line, &screen.command);
+            let (line, command) = (screen.line, screen.command.trim_end());
             if !command.contains(flags.only.as_deref().unwrap_or_default()) {
                 continue;
             }
-            if matches!(rule, Rule::Whole) && screen.fence.root && !root {
-                skipped += 1;
+            let why = match screen.fence.root && !root {
+                true => Some("root only".to_owned()),
+                false => screen.marks.why_not(flags.night),
+            };
+            if let Some(why) = why {
+                *skipped.entry(why).or_default() += 1;
                 continue;
             }
             let started = Instant::now();
-            let (status, printed) = output(command, folder.path())?;
+            let (status, printed) = output(&screen, folder.path())?;
             compared += 1;
             let took = started.elapsed().as_secs_f64();
             let fault = fault(&rule, &screen, status, &printed);
@@ -472,12 +547,11 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         }
     }
     print(&format!(
-        "{compared} commands: {different} print something else{}\n",
-        match skipped {
-            0 => String::new(),
-            skipped => format!("; skipped: {skipped} that root alone may run"),
-        }
+        "{compared} commands: {different} print something else\n"
     ))?;
+    for (why, count) in skipped {
+        print(&format!("not run: {count}, {why}\n"))?;
+    }
     if compared == 0 {
         return Err(Failure::error("no command was found"));
     }
@@ -489,7 +563,7 @@ mod tests {
     use super::*;
 
     fn one(text: &str) -> Screen {
-        screens(text).pop().unwrap()
+        screens(text, false).pop().unwrap()
     }
 
     fn same(below: &str, printed: &str, fence: &str) -> bool {
@@ -500,7 +574,7 @@ mod tests {
     #[test]
     fn commands_are_found_with_what_is_below_them() {
         let text = "a\n```console numbers root\nlost\n$ stopgap a \\\n    --b  # exit 3\nx 1\n$ stopgap c\n```\n$ no\n```sh\n$ no\n```\n";
-        let found = screens(text);
+        let found = screens(text, false);
         let fence = Fence {
             numbers: true,
             root: true,

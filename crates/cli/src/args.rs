@@ -291,6 +291,12 @@ pub(crate) struct Restore {
     pub(crate) json: bool,
 }
 
+/// Returns the definition of the command line, for completions, manual pages and checks of documents.
+#[must_use]
+pub fn command() -> clap::Command {
+    <Args as clap::CommandFactory>::command()
+}
+
 /// Reads the command line of the program that `A` defines.
 ///
 /// # Errors

@@ -54,7 +54,7 @@ use stopgap_kernel::signals;
 
 use args::{AdviseQuestion, Args, Command, ReplayQuestion};
 
-pub use args::parse;
+pub use args::{command, parse};
 pub use failure::Failure;
 pub use output::print;
 pub use places::{journal, records};
