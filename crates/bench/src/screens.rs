@@ -464,7 +464,11 @@ fn output(screen: &Screen, folder: &Path) -> Result<(Option<i32>, String), Failu
         When::Always | When::Never => SECONDS,
     };
     // A script ends where one of its commands fails.
-    let flag = if screen.command.contains('\n') { "-ec" } else { "-c" };
+    let flag = if screen.command.contains('\n') {
+        "-ec"
+    } else {
+        "-c"
+    };
     let ran = Command::new("timeout")
         .args([seconds, "sh", flag, &screen.command])
         .current_dir(folder)

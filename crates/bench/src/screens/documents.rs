@@ -38,7 +38,9 @@ pub(super) struct Marks {
 impl Marks {
     /// Reads a line outside of blocks. A line that is neither empty nor a comment ends what the comments before it said.
     pub(super) fn read(&mut self, line: &str) {
-        let comment = line.strip_prefix("<!--").and_then(|rest| rest.strip_suffix("-->"));
+        let comment = line
+            .strip_prefix("<!--")
+            .and_then(|rest| rest.strip_suffix("-->"));
         let Some(comment) = comment else {
             if !line.is_empty() {
                 *self = Marks::default();
@@ -75,10 +77,11 @@ fn on_path(program: &str) -> bool {
 }
 
 /// Flags of other programs that the documents name by themselves.
-const FLAGS_OF_OTHERS: [&str; 9] = [
+const FLAGS_OF_OTHERS: [&str; 10] = [
     "--all-features",
     "--features",
     "--ignored",
+    "--locked",
     "--ns",
     "--perf-basic-prof",
     "--release",
@@ -137,10 +140,16 @@ fn spans(text: &str) -> Vec<String> {
         if !code && !line.starts_with("```") {
             prose += line;
             // Inline code may go on in the next line of a paragraph, but not beyond it.
-            prose += if line.is_empty() || line.starts_with(['|', '#']) { "\n" } else { " " };
+            prose += if line.is_empty() || line.starts_with(['|', '#']) {
+                "\n"
+            } else {
+                " "
+            };
         }
     }
-    let paragraphs = prose.lines().map(|paragraph| paragraph.split('`').skip(1).step_by(2));
+    let paragraphs = prose
+        .lines()
+        .map(|paragraph| paragraph.split('`').skip(1).step_by(2));
     paragraphs.flatten().map(str::to_owned).collect()
 }
 
@@ -181,7 +190,16 @@ fn fault(words: &[String], stopgap: &Command, bench: &Command, whole: bool) -> O
     if given.len() < 2 {
         return None;
     }
-    let error = command.clone().try_get_matches_from(given).err()?;
+    let Err(error) = command.clone().try_get_matches_from(given) else {
+        // `record` and `run` take a flag that they do not know for the command to run.
+        let mut known = BTreeSet::new();
+        flags(command, &mut known);
+        let own = given.iter().skip(1).take_while(|word| *word != "--");
+        let unknown = own
+            .filter_map(|word| word.split('=').next())
+            .find(|word| word.starts_with("--") && !known.contains(*word))?;
+        return Some(format!("{}: unknown flag {unknown}", words.join(" ")));
+    };
     let matters = match error.kind() {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
@@ -200,14 +218,15 @@ fn simple_commands(script: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut word: Option<String> = None;
     let mut skip_next = false;
-    let mut end_word = |word: &mut Option<String>, commands: &mut Vec<Vec<String>>, redirects: bool| {
-        if let Some(word) = word.take()
-            && !std::mem::take(&mut skip_next)
-        {
-            commands.last_mut().expect("at least one").push(word);
-        }
-        skip_next |= redirects;
-    };
+    let mut end_word =
+        |word: &mut Option<String>, commands: &mut Vec<Vec<String>>, redirects: bool| {
+            if let Some(word) = word.take()
+                && !std::mem::take(&mut skip_next)
+            {
+                commands.last_mut().expect("at least one").push(word);
+            }
+            skip_next |= redirects;
+        };
     let mut letters = script.chars().peekable();
     while let Some(letter) = letters.next() {
         match letter {
@@ -237,7 +256,10 @@ fn simple_commands(script: &str) -> Vec<Vec<String>> {
             '#' if word.is_none() => while letters.next_if(|inner| *inner != '\n').is_some() {},
             '>' | '<' => {
                 // The number of a descriptor is no word.
-                if word.as_deref().is_some_and(|word| word.chars().all(|c| c.is_ascii_digit())) {
+                if word
+                    .as_deref()
+                    .is_some_and(|word| word.chars().all(|c| c.is_ascii_digit()))
+                {
                     word = None;
                 }
                 end_word(&mut word, &mut commands, true);
@@ -279,7 +301,9 @@ mod tests {
         let of = |path: &PathBuf| {
             let text = std::fs::read_to_string(path).unwrap();
             let shown = path.strip_prefix(root).unwrap().display().to_string();
-            faults_of(&text).into_iter().map(move |fault| format!("{shown}: {fault}"))
+            faults_of(&text)
+                .into_iter()
+                .map(move |fault| format!("{shown}: {fault}"))
         };
         let faults: Vec<String> = found.iter().flat_map(of).collect();
         assert!(faults.is_empty(), "{faults:#?}");
@@ -293,10 +317,16 @@ mod tests {
             ("```sh\nA=1 stopgap watch -d never >x\n```\n", "never"),
             ("see `stopgap record --evts all`", "--evts"),
             ("see `--evts`", "--evts"),
-            ("`cargo run --release -p stopgap-bench -- arenas --x`", "--x"),
+            (
+                "`cargo run --release -p stopgap-bench -- arenas --x`",
+                "--x",
+            ),
         ] {
             let faults = faults_of(text);
-            assert!(faults.len() == 1 && faults[0].contains(found), "{text}: {faults:?}");
+            assert!(
+                faults.len() == 1 && faults[0].contains(found),
+                "{text}: {faults:?}"
+            );
         }
         for text in [
             "```console\n$ stopgap check --quick | head\nstopgap check --printed\n```\n",
@@ -309,10 +339,14 @@ mod tests {
 
     #[test]
     fn scripts_are_split_as_a_shell_does() {
-        let script = "a=1 b 'c d' \\\n  e # f\nfor x in $(g h); do i \"$x\" 2>/dev/null >k; done | l";
+        let script =
+            "a=1 b 'c d' \\\n  e # f\nfor x in $(g h); do i \"$x\" 2>/dev/null >k; done | l";
         let words = simple_commands(script);
         let lines: Vec<String> = words.iter().map(|words| words.join(",")).collect();
-        assert_eq!(lines, ["a=1,b,c d,e", "for,x,in,$(g h)", "do,i,$x", "done", "l"]);
+        assert_eq!(
+            lines,
+            ["a=1,b,c d,e", "for,x,in,$(g h)", "do,i,$x", "done", "l"]
+        );
     }
 
     #[test]
