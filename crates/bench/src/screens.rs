@@ -520,6 +520,10 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
             print(&format!("DIFFERS  {shown}: there is no test {lost}\n"))?;
         }
         if files.is_none() {
+            for (name, content) in documents::files(&text) {
+                let path = folder.path().join(name);
+                fs::write(&path, content).map_err(failed(path.display()))?;
+            }
             for fault in documents::faults(&text, &Args::command()) {
                 different += 1;
                 print(&format!("DIFFERS  {shown}: {fault}\n"))?;

@@ -8,6 +8,7 @@
 //! | `<!-- not run: REASON -->` | is never run |
 //! | `<!-- at night: REASON -->` | is run with `--night` only |
 //! | `<!-- needs: PROGRAM, ... -->` | is run where these programs are on PATH |
+//! | `<!-- file: NAME -->` | is no command but this file, for the commands of the page |
 //!
 //! ` ```console root` is run by root only. `# exit 2` behind a command is its exit status.
 
@@ -69,6 +70,18 @@ impl Marks {
             _ => missing.map(|name| format!("{name} is not installed")),
         }
     }
+}
+
+/// Returns the files that a document shows: names and contents.
+pub(super) fn files(text: &str) -> Vec<(&str, &str)> {
+    let marked = text.split("<!-- file: ").skip(1);
+    let file = |rest: &'_ str| -> Option<(&str, &str)> {
+        let (name, rest) = rest.split_once(" -->\n```")?;
+        let (_, rest) = rest.split_once('\n')?;
+        let end = rest.find("\n```")?;
+        Some((name, &rest[..=end]))
+    };
+    marked.filter_map(file).collect()
 }
 
 fn on_path(program: &str) -> bool {
@@ -347,6 +360,12 @@ mod tests {
             lines,
             ["a=1,b,c d,e", "for,x,in,$(g h)", "do,i,$x", "done", "l"]
         );
+    }
+
+    #[test]
+    fn files_are_blocks_with_a_name() {
+        let text = "a\n<!-- file: x.py -->\n```python\n1\n\n2\n```\n```\n3\n```\n";
+        assert_eq!(files(text), [("x.py", "1\n\n2\n")]);
     }
 
     #[test]
