@@ -72,16 +72,17 @@ impl Marks {
     }
 }
 
+/// Returns the file that begins after `<!-- file: `: its name and contents.
+fn file(rest: &str) -> Option<(&str, &str)> {
+    let (name, rest) = rest.split_once(" -->\n```")?;
+    let (_, rest) = rest.split_once('\n')?;
+    let end = rest.find("\n```")?;
+    Some((name, &rest[..=end]))
+}
+
 /// Returns the files that a document shows: names and contents.
 pub(super) fn files(text: &str) -> Vec<(&str, &str)> {
-    let marked = text.split("<!-- file: ").skip(1);
-    let file = |rest: &'_ str| -> Option<(&str, &str)> {
-        let (name, rest) = rest.split_once(" -->\n```")?;
-        let (_, rest) = rest.split_once('\n')?;
-        let end = rest.find("\n```")?;
-        Some((name, &rest[..=end]))
-    };
-    marked.filter_map(file).collect()
+    text.split("<!-- file: ").skip(1).filter_map(file).collect()
 }
 
 fn on_path(program: &str) -> bool {
