@@ -1,4 +1,4 @@
-//! `stopgap-bench attack`: the command under conditions that nobody wants, counted. docs/reliability.md has the results.
+//! `stopgap-bench attack`: the command under conditions that nobody wants, counted. checks/reliability.md has the results.
 //!
 //! * `kills`: each command is killed at a random moment; nothing of it may be left.
 //! * `mutants`: files with changed bytes are given to each command that reads such files; each ends with an answer or an

@@ -1,4 +1,4 @@
-//! The dependencies of the product: docs/dependencies.md has each with its reason and its size, and none needs a newer Rust
+//! The dependencies of the product: packaging/dependencies.md has each with its reason and its size, and none needs a newer Rust
 //! than `Cargo.toml` promises.
 //!
 //! To write the table's numbers again: `UPDATE_TABLE=1 cargo test -p stopgap-testing dependencies::`.
@@ -181,7 +181,7 @@ fn table(metadata: &Metadata, why: &BTreeMap<String, String>) -> String {
 
 #[test]
 fn the_table_of_dependencies_is_true() {
-    let path = root().join("docs/dependencies.md");
+    let path = root().join("packaging/dependencies.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once(HEAD).expect("the table of dependencies");
     let (rows, rest) = rest.split_once("\n\nIn all ").expect("the table's sums");
@@ -200,14 +200,14 @@ fn the_table_of_dependencies_is_true() {
     } else {
         assert!(
             actual == documented,
-            "docs/dependencies.md: the dependencies have changed:\n{actual}\n\
+            "packaging/dependencies.md: the dependencies have changed:\n{actual}\n\
              UPDATE_TABLE=1 cargo test -p stopgap-testing dependencies::"
         );
     }
     let bare: Vec<&str> = actual.lines().filter(|row| row.contains("|  | ")).collect();
     assert!(
         bare.is_empty(),
-        "say why in docs/dependencies.md: {bare:#?}"
+        "say why in packaging/dependencies.md: {bare:#?}"
     );
 }
 

@@ -1,4 +1,4 @@
-//! What ARCHITECTURE.md and docs/dependencies.md state about the whole house, held against the sources and the lock file.
+//! What ARCHITECTURE.md and packaging/dependencies.md state about the whole house, held against the sources and the lock file.
 
 use std::path::Path;
 
