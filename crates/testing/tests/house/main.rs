@@ -1,10 +1,12 @@
-//! What ARCHITECTURE.md and packaging/dependencies.md state about the whole house, held against the sources and the lock file.
+//! What ARCHITECTURE.md, the documents and packaging/dependencies.md state about the whole house, held against the sources and
+//! the lock file.
 
 use std::path::Path;
 
 mod absences;
 mod arrows;
 mod dependencies;
+mod documents;
 mod paths;
 
 /// Crates that build and test on any machine, as any user: no file, no clock, no process, no thread of their own.
