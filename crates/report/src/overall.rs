@@ -26,7 +26,12 @@ pub fn judge(run: &Run) -> Overall {
     let causes = causes::rows(run);
     let rows = || now.iter().chain(&causes);
     let headline = Headline::of(rows().map(|row| row.state));
-    let leads = |state: State| rows().find(|row| row.state == state);
+    // A busy CPU is seldom the whole story where another row warns, too.
+    let leads = |state: State| {
+        let of = |row: &&Row| row.state == state;
+        let found = rows().filter(of).find(|row| row.about != "cpu");
+        found.or_else(|| rows().find(of))
+    };
     let watch = ("Catch it when it comes:", "sudo stopgap watch");
     let (text, why, command) = match headline {
         Headline::LikelyCause => lead(

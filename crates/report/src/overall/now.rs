@@ -17,6 +17,8 @@ const STEAL_CAUSE: f64 = 30.0;
 pub const DISK_FULL: f64 = 5.0;
 /// The same as a cause: a second of 5 is lost.
 const DISK_CAUSE: f64 = 20.0;
+/// Per cent of 10 s in which some thread waited for a disk while others ran.
+const DISK_SOME: f64 = 50.0;
 /// Mean milliseconds a request. Seeking disks under a light load take 20.
 pub const DISK_MS: f64 = 100.0;
 /// Per cent of 10 s in which every thread that had work waited for memory; 0 where memory is at hand.
@@ -150,6 +152,15 @@ fn disk(now: &Now) -> Row {
         );
         return look(state, text);
     }
+    if let Some((_, some, _)) = pressure
+        && some >= DISK_SOME
+    {
+        let text = format!(
+            "threads waited for it {} % of the last 10 s (warns at {DISK_SOME} %)",
+            per_cent(some)
+        );
+        return look(State::Look, text);
+    }
     let slow = now
         .disks
         .iter()
@@ -162,7 +173,7 @@ fn disk(now: &Now) -> Row {
         );
         return look(State::Look, text);
     }
-    let Some((_, some, full)) = pressure else {
+    let Some((_, some, _)) = pressure else {
         return unknown("disk", why(now, "pressure"));
     };
     let latency = now.disks.first().and_then(|disk| {
@@ -170,9 +181,9 @@ fn disk(now: &Now) -> Row {
         Some(format!("; {} takes {} ms a request", disk.name, number(ms)))
     });
     let latency = latency.unwrap_or_default();
-    let text = match some.min(full) >= 0.05 {
-        false => format!("nobody waited for it in the last 10 s{latency}"),
-        true => format!("waits took {} % of the last 10 s{latency}", per_cent(full)),
+    let text = match some >= 0.05 {
+        false => format!("nobody waited in the last 10 s{latency}"),
+        true => format!("threads waited {} % of 10 s{latency}", per_cent(some)),
     };
     row("disk", State::Ok, text)
 }

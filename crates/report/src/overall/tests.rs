@@ -260,6 +260,22 @@ fn each_known_state_warns_in_its_row_alone() {
 }
 
 #[test]
+fn a_disk_is_waited_for_while_others_run() {
+    let mut now = quiet();
+    now["pressure"][2]["some"]["avg10"] = json!(93.0);
+    now["pressure"][0]["some"]["avg10"] = json!(80.0);
+    let overall = judge(&run(&now, &[]));
+    let about: Vec<_> = not_ok(&overall).iter().map(|(about, ..)| *about).collect();
+    assert_eq!(about, ["cpu", "disk"]);
+    assert!(overall.text.ends_with(": DISK"), "{}", overall.text);
+    assert!(
+        overall.now[1]
+            .sentence
+            .contains("93 % of the last 10 s (warns at 50 %)")
+    );
+}
+
+#[test]
 fn a_stall_that_is_over_and_a_log_line_of_yesterday_do_not_count() {
     let mut now = quiet();
     now["pressure"][2]["full"]["avg10"] = json!(30.0);
