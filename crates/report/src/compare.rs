@@ -3,11 +3,8 @@
 use stopgap_stats::compare::{Comparison, Effect, Row, Scale};
 use stopgap_stats::gather::Floor;
 
-use crate::table::{Screen, Style, Table, UNKNOWN, join, known, known_or};
+use crate::table::{Screen, Style, Table, UNKNOWN, WIDEST, join, known, known_or};
 use crate::text::{command_line, count, level, per_cent, ratio, thousands};
-
-/// Wider lines are not read.
-const WIDEST: u16 = 100;
 
 /// Facts that the screen shows beside the comparison.
 #[derive(Debug, Clone, Copy, Default)]

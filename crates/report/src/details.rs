@@ -1,4 +1,4 @@
-//! One answer in depth: the verdict, its evidence, a table for each measured quantity with the
+//! One answer in depth: the verdict in plain words and in figures, its evidence; on request a table for each measured quantity with the
 //! parameters as columns, what was lost and what is missing.
 
 use std::cmp::Ordering;
@@ -9,9 +9,9 @@ use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::{label, low_median, quantile};
 use stopgap_stats::record::{Answer, Parameter, Series};
 
-use crate::fix;
 use crate::table::{Screen, Style, Table, UNKNOWN, join, known, known_or};
 use crate::text::{figure, thousands};
+use crate::{fix, overall};
 
 /// Tail quantiles that a latency's row shows.
 const TAILS: [f64; 2] = [0.99, 0.999];
@@ -22,23 +22,49 @@ const EVIDENCE: usize = 12;
 /// Pieces of advice that are printed.
 const ADVICE: usize = 4;
 
+/// The same without `--verbose`.
+const SHORT: usize = 5;
+const SHORT_ADVICE: usize = 2;
+
 /// Returns the text of an answer.
 #[must_use]
 pub fn answer(answer: &Answer, style: Style) -> String {
     let mut screen = Screen::new(style);
-    screen.say(format!("{}: {}", answer.question, answer.verdict.text));
-    for evidence in answer.evidence.iter().take(EVIDENCE) {
+    let row = overall::of_answer(answer);
+    screen.say_bold(format!("{}: {}", answer.question, row.sentence));
+    let (evidence, advice) = match style.verbose {
+        true => (EVIDENCE, ADVICE),
+        false => (SHORT, SHORT_ADVICE),
+    };
+    if row.sentence != answer.verdict.text {
+        screen.say(format!("  {}", answer.verdict.text));
+    }
+    for evidence in answer.evidence.iter().take(evidence) {
         screen.say(format!("  {evidence}"));
     }
-    if answer.evidence.len() > EVIDENCE {
-        let more = answer.evidence.len() - EVIDENCE;
+    if answer.evidence.len() > evidence {
+        let more = answer.evidence.len() - evidence;
         screen.line(format!("  and {more} more in the record"));
     }
-    for fix in answer.fixes.iter().take(ADVICE) {
+    for fix in answer.fixes.iter().take(advice) {
         screen.say(format!("  {}", fix::sentence(fix)));
     }
-    for advice in answer.advice.iter().take(ADVICE) {
+    for advice in answer.advice.iter().take(advice) {
         screen.say(format!("  try: {advice}"));
+    }
+    if !style.verbose {
+        let lost: u64 = answer.losses.iter().map(|loss| loss.value).sum();
+        if lost > 0 {
+            say_losses(answer, &mut screen);
+        }
+        screen.unknown(&answer.missing);
+        let series = answer.series.len();
+        if series > 0 {
+            screen.say(format!(
+                "--verbose prints the figures of {series} series, run by run"
+            ));
+        }
+        return screen.finish();
     }
     let groups = groups(&answer.series);
     let (none, some): (Vec<_>, Vec<_>) =
@@ -58,12 +84,16 @@ pub fn answer(answer: &Answer, style: Style) -> String {
         );
     }
     if !answer.losses.is_empty() {
-        let losses = answer.losses.iter();
-        let losses = losses.map(|loss| format!("{} {}", loss.name, thousands(loss.value)));
-        screen.line(format!("lost: {}", join(losses, ", ")));
+        say_losses(answer, &mut screen);
     }
     screen.unknown(&answer.missing);
     screen.finish()
+}
+
+fn say_losses(answer: &Answer, screen: &mut Screen) {
+    let losses = answer.losses.iter();
+    let losses = losses.map(|loss| format!("{} {}", loss.name, thousands(loss.value)));
+    screen.line(format!("lost: {}", join(losses, ", ")));
 }
 
 /// Returns series of the same quantity, in the order in which it first comes.
@@ -150,6 +180,7 @@ fn say_group(group: &[&Series], screen: &mut Screen) {
         cells.extend(pooled.max().map(|ns| Nanos(ns).to_string()));
         table.rows.push(cells);
     }
+    table.keys = own.len();
     screen.table_of_some(&table);
     for series in failed {
         let names = join(own.iter().map(|key| cell(series, key)), " ");
@@ -285,7 +316,19 @@ mod tests {
             colour: false,
             verbose: false,
         };
-        let text = super::answer(&answer, style);
+        let short = super::answer(&answer, style);
+        assert!(!short.contains("throughout"), "{short}");
+        assert!(
+            short.contains("--verbose prints the figures of 6 series"),
+            "{short}"
+        );
+        let text = super::answer(
+            &answer,
+            Style {
+                verbose: true,
+                ..style
+            },
+        );
         assert!(
             text.contains("\n0 throughout: moved, reclaimed\n"),
             "{text}"

@@ -7,7 +7,7 @@ mod now;
 
 use stopgap_events::machine::Privilege;
 use stopgap_stats::overall::{Headline, Overall, Row, State};
-use stopgap_stats::record::Run;
+use stopgap_stats::record::{Answer, Run};
 
 pub use now::{CPU, DISK_FULL, DISK_MS, LOG_SECONDS, MAPPINGS_SHARE, MEMORY_FULL, MEMORY_SOME};
 
@@ -74,6 +74,12 @@ pub fn judge(run: &Run) -> Overall {
         now,
         causes,
     }
+}
+
+/// Returns one answer as a state and a sentence.
+#[must_use]
+pub fn of_answer(answer: &Answer) -> Row {
+    causes::of(answer, None)
 }
 
 /// Returns the headline, its sentence and its command from the row that leads.

@@ -10,6 +10,9 @@ use stopgap_events::machine::Missing;
 
 use crate::text::{plain, wrap};
 
+/// Wider lines are not read.
+pub(crate) const WIDEST: u16 = 100;
+
 /// Stands where something is not known.
 pub const UNKNOWN: &str = "-";
 
@@ -91,9 +94,13 @@ impl Screen {
         }
     }
 
-    /// Adds a table whose lines may be longer than the width: figures are read along their line.
+    /// Adds a table. One that is wider than the screen, or than 100 columns, is cut into several.
     pub(crate) fn table(&mut self, table: &Table) {
-        self.text += &table.text(self.style);
+        let width = self.style.width.clamp(80, WIDEST);
+        for (index, part) in table.in_parts(width).iter().enumerate() {
+            self.text += if index > 0 { "\n" } else { "" };
+            self.text += &part.text(self.style);
+        }
     }
 
     /// Adds a table, unless it has no row.
@@ -127,6 +134,8 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
     /// Indices of the rows to point out.
     pub marked: Vec<usize>,
+    /// How many columns at the left say what a row is about, when it is more than one: each part of a table that is cut has them.
+    pub keys: usize,
 }
 
 impl Table {
@@ -190,19 +199,33 @@ impl Table {
         table.lines().map(line).collect()
     }
 
-    /// Returns the table cut into several, each with the first column, none wider than `width` columns of a terminal.
+    /// Returns the table cut into several, each with the columns of its keys, none wider than `width` columns of a terminal.
     pub(crate) fn in_parts(&self, width: u16) -> Vec<Table> {
         let cells = |column: usize| self.rows.iter().filter_map(move |row| row.get(column));
         let wide = |column: usize| {
-            let head = self.head[column].trim_start_matches('>');
+            let head = self
+                .head
+                .get(column)
+                .map_or("", |head| head.trim_start_matches('>'));
             let all = cells(column).map(String::as_str).chain([head]);
             2 + all.map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
-        let (mut parts, mut used) = (vec![vec![0]], wide(0));
-        for column in 1..self.head.len() {
-            if used + wide(column) > usize::from(width) {
-                parts.push(vec![0]);
-                used = wide(0);
+        let columns = self
+            .rows
+            .iter()
+            .map(Vec::len)
+            .chain([self.head.len()])
+            .max();
+        let keys = self.keys.max(1);
+        let first: Vec<usize> = (0..keys).collect();
+        let least: usize = first.iter().map(|&column| wide(column)).sum();
+        let (mut parts, mut used) = (vec![first.clone()], least);
+        for column in keys..columns.unwrap_or(0) {
+            // The space behind the last column is not printed; a column without a head belongs to the one before it.
+            let own = self.head.get(column).is_none_or(|head| !head.is_empty());
+            if own && used + wide(column) > usize::from(width) + 2 && used > least {
+                parts.push(first.clone());
+                used = least;
             }
             used += wide(column);
             parts.last_mut().unwrap_or(&mut vec![]).push(column);
@@ -215,6 +238,7 @@ impl Table {
             head: pick(&self.head, &columns),
             rows: self.rows.iter().map(|row| pick(row, &columns)).collect(),
             marked: Vec::new(),
+            keys: self.keys,
         };
         parts.into_iter().map(part).collect()
     }

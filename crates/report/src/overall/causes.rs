@@ -1,5 +1,6 @@
 //! FOUR KNOWN CAUSES, TESTED: an answer as a state and one sentence.
 
+use stopgap_events::machine::Now;
 use stopgap_events::question::Question;
 use stopgap_events::units::Nanos;
 use stopgap_stats::overall::{Row, State};
@@ -21,17 +22,18 @@ const CLAUSE: usize = 52;
 
 /// Returns a row for each question that was asked.
 pub(super) fn rows(run: &Run) -> Vec<Row> {
-    run.answers.iter().map(|answer| of(answer, run)).collect()
+    let of = |answer| of(answer, run.now.as_ref());
+    run.answers.iter().map(of).collect()
 }
 
-fn of(answer: &Answer, run: &Run) -> Row {
+pub(super) fn of(answer: &Answer, now: Option<&Now>) -> Row {
     let about = answer.question.word();
     match answer.verdict.word {
         Word::Inconclusive | Word::Unsupported => return unknown(about, &reason(answer)),
         _ => {}
     }
     match answer.question {
-        Question::Placement => placement(answer, run),
+        Question::Placement => placement(answer, now),
         Question::Roundtrip => roundtrip(answer),
         Question::Chunks => chunks(answer),
         Question::Reclaim => reclaim(answer),
@@ -77,6 +79,16 @@ fn fix(answer: &Answer) -> Option<(&'static str, &'static str)> {
     }
 }
 
+/// Returns the verdict as it is: for measurements of another kind (a real X server, a device), which the sentences of this
+/// module do not fit.
+fn by_word(answer: &Answer) -> Row {
+    let state = match answer.verdict.word {
+        Word::Flat | Word::Clean => State::Ok,
+        _ => State::Look,
+    };
+    row(answer.question.word(), state, &*answer.verdict.text)
+}
+
 fn found(answer: &Answer, state: State, sentence: String, otherwise: (&str, &str)) -> Row {
     let (why, command) = fix(answer).unwrap_or(otherwise);
     then(row(answer.question.word(), state, sentence), why, command)
@@ -102,7 +114,7 @@ fn time_of_map(answer: &Answer, backend: &str, n: u64) -> Option<f64> {
     (!times.is_empty()).then(|| times.iter().sum())
 }
 
-fn placement(answer: &Answer, run: &Run) -> Row {
+fn placement(answer: &Answer, now: Option<&Now>) -> Row {
     let maps = answer
         .series
         .iter()
@@ -117,7 +129,7 @@ fn placement(answer: &Answer, run: &Run) -> Row {
     sizes.sort_unstable();
     let least = sizes.iter().copied().find(|n| *n >= 1_000);
     let (Some(few), Some(many)) = (least, sizes.last().copied()) else {
-        return unknown("placement", "too few sizes were measured");
+        return by_word(answer);
     };
     let ratio = |backend: &&str| {
         let (few, many) = (
@@ -132,7 +144,7 @@ fn placement(answer: &Answer, run: &Run) -> Row {
         let text = format!("mapping memory is as fast beside {many} mappings as beside {few}");
         return row("placement", State::Ok, text);
     }
-    let busiest = run.now.as_ref().and_then(|now| now.mappings.first());
+    let busiest = now.and_then(|now| now.mappings.first());
     let state = match busiest.is_some_and(|process| process.mappings >= MANY_MAPPINGS) {
         true => State::Cause,
         false => State::Look,
@@ -229,7 +241,9 @@ fn longest(answer: &Answer, name: &str) -> (Option<Nanos>, Option<Nanos>) {
 
 fn chunks(answer: &Answer) -> Row {
     let (worst, limit) = longest(answer, "block");
-    let worst = worst.unwrap_or_default();
+    let Some(worst) = worst else {
+        return by_word(answer);
+    };
     let limit = limit.map_or(String::new(), |limit| format!(" (warns at {limit})"));
     if answer.verdict.word == Word::Stalls {
         let state = match worst >= FREEZE {
@@ -251,6 +265,13 @@ fn chunks(answer: &Answer) -> Row {
 }
 
 fn reclaim(answer: &Answer) -> Row {
+    if !answer
+        .series
+        .iter()
+        .any(|series| series.name == "scanned per reclaimed")
+    {
+        return by_word(answer);
+    }
     let figure = answer.figure.as_ref().map(|figure| figure.value);
     if answer.verdict.word == Word::Excess {
         let times = figure.map_or("more".to_owned(), |value| format!("{}x the", number(value)));

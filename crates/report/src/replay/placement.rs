@@ -12,6 +12,9 @@ use crate::text::{number, share, thousands};
 pub(super) fn say(replay: &Replay, screen: &mut Screen) {
     let rows = replay.rows.iter().filter_map(Row::placement);
     for (workload, rows) in grouped(rows.map(|row| (&row.workload, row))) {
+        if let Some(sentence) = fastest(workload, &rows) {
+            screen.say_bold(sentence);
+        }
         screen.line(format!("{workload}{}", driver(&rows)));
         say_rows(&rows, screen);
         let mut growth = Table::new("over N | of | ");
@@ -39,6 +42,31 @@ pub(super) fn say(replay: &Replay, screen: &mut Screen) {
         screen.add("\n");
     }
     screen.say_by(0, legend(replay));
+}
+
+/// Returns which policy is the fastest and which the slowest beside the most mappings; nothing of one policy alone.
+fn fastest(workload: &str, rows: &[&PlacementRow]) -> Option<String> {
+    let many = rows.iter().filter_map(|row| row.n).max()?;
+    let at = rows
+        .iter()
+        .filter(|row| row.n == Some(many) && row.lacks.is_none());
+    let timed: Vec<(&str, f64)> = at
+        .filter_map(|row| Some((&*row.policy, row.ns_per_operation?)))
+        .collect();
+    let by_time = |a: &&(&str, f64), b: &&(&str, f64)| a.1.total_cmp(&b.1);
+    let (fast, slow) = (timed.iter().min_by(by_time)?, timed.iter().max_by(by_time)?);
+    if fast.0 == slow.0 {
+        return None;
+    }
+    let ns = |ns: f64| crate::text::level(ns, "ns");
+    Some(format!(
+        "{workload}: beside {} mappings {} is the fastest ({} an operation), {} the slowest ({}).",
+        thousands(many),
+        fast.0,
+        ns(fast.1),
+        slow.0,
+        ns(slow.1)
+    ))
 }
 
 /// Adds a table with an empty line before it, unless it has no row.
@@ -97,6 +125,7 @@ fn say_rows(rows: &[&PlacementRow], screen: &mut Screen) {
         let stopped = row.stopped.as_ref();
         notes.extend(stopped.map(|why| format!("  {}{} stopped {why}", row.policy, at(row))));
     }
+    table.keys = 2;
     screen.table_of_some(&table);
     let lacks = rows
         .iter()

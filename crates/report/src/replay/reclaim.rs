@@ -115,6 +115,7 @@ pub(super) fn say(replay: &Replay, setting: &ReclaimSetting, screen: &mut Screen
     }
     screen.say_by(0, &flags.common);
     screen.add("\n");
+    table.keys = 2;
     screen.table(&table);
     say_missing(rows.iter().flat_map(|row| &row.missing), screen);
     screen.add("\n");
@@ -122,12 +123,15 @@ pub(super) fn say(replay: &Replay, setting: &ReclaimSetting, screen: &mut Screen
         .prices
         .iter()
         .map(|one| format!("{} ({})", price(one), one.why));
+    let prices = match screen.style.verbose {
+        true => format!("Prices: {}.", join(prices, ", ")),
+        false => "--verbose prints the prices.".to_owned(),
+    };
     screen.say_by(0, format!(
-        "Modelled. scan/recl: pages scanned a page reclaimed, the median of {} (least..most); ms/GiB: in reclaim a GiB read; mean, p50, p99, max: of \
-         mapping, touching and unmapping 2 MiB; irq off, unpre-empted: the longest with interrupts off, and in which \
-         nobody else may run; first: until reclaim was first needed. Prices: {}. seed {}{}",
+        "Modelled, not measured. scan/recl: pages scanned per page reclaimed, the median of {} (least..most); ms/GiB: time in reclaim per GiB \
+         read; mean, p50, p99, max: time to map, touch and unmap 2 MiB; irq off, unpre-empted: the longest time with \
+         interrupts off, and in which nobody else may run; first: when reclaim was first needed. {prices} seed {}{}",
         runs_text(replay.repetitions as usize),
-        join(prices, ", "),
         replay.seed,
         ending(replay, setting.beside.as_deref())
     ));
