@@ -37,6 +37,9 @@ pub(crate) struct Flags {
     /// Run the commands that documents mark as `at night`, too: minutes each.
     #[arg(long)]
     night: bool,
+    /// Write what is printed into the lists of capabilities where it differs; read the change before you commit it.
+    #[arg(long)]
+    accept: bool,
     #[command(flatten)]
     stopgap: Stopgap,
 }
@@ -255,6 +258,66 @@ fn difference(screen: &Screen, printed: &str, whole: bool) -> Option<String> {
         from += at + part.len();
     }
     None
+}
+
+/// Returns the screen as it is printed now, with the parts that it leaves out; `None` where a part cannot be found again.
+fn accepted(screen: &Screen, printed: &str) -> Option<String> {
+    let printed: Vec<&str> = printed.lines().map(str::trim_end).collect();
+    let end = printed
+        .iter()
+        .rposition(|line| !line.is_empty())
+        .map_or(0, |last| last + 1);
+    let printed = &printed[..end];
+    let below: Vec<&str> = screen.below.lines().collect();
+    if !below.iter().any(|line| line.trim() == "...") {
+        return Some(printed.iter().map(|line| format!("{line}\n")).collect());
+    }
+    let same = |a: &str, b: &str| words(a, screen.fence) == words(b, screen.fence);
+    let (mut text, mut from) = (String::new(), 0);
+    for (index, part) in below.split(|line| line.trim() == "...").enumerate() {
+        if index > 0 {
+            text += "...\n";
+        }
+        let (Some(first), Some(last)) = (part.first(), part.last()) else {
+            continue;
+        };
+        let rest = &printed[from..];
+        let start = rest.iter().position(|line| same(line, first))?;
+        let end = rest[start..].iter().position(|line| same(line, last));
+        let end = end
+            .map_or(part.len(), |end| end + 1)
+            .min(rest.len() - start);
+        for line in &rest[start..start + end] {
+            text += line;
+            text.push('\n');
+        }
+        from += start + end;
+    }
+    Some(text)
+}
+
+/// Returns the document with these screens, each by the line of its command, in the place of its own.
+fn with_screens(text: &str, screens: &[(usize, String)]) -> String {
+    let mut out = String::new();
+    let mut lines = text.lines().enumerate().peekable();
+    while let Some((at, line)) = lines.next() {
+        out += line;
+        out.push('\n');
+        let Some((_, screen)) = screens.iter().find(|(line, _)| *line == at + 1) else {
+            continue;
+        };
+        let mut command = line;
+        while command.ends_with('\\') {
+            let Some((_, more)) = lines.next() else { break };
+            out += more;
+            out.push('\n');
+            command = more;
+        }
+        let ends = |line: &str| line.starts_with("$ ") || line.starts_with("```");
+        while lines.next_if(|(_, line)| !ends(line)).is_some() {}
+        out += screen;
+    }
+    out
 }
 
 /// Screens of commands that print the same on each machine and need no file.
@@ -529,6 +592,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
                 print(&format!("DIFFERS  {shown}: {fault}\n"))?;
             }
         }
+        let mut now = Vec::new();
         for (rule, screen) in checks(&text, files.is_some()) {
             let (line, command) = (screen.line, screen.command.trim_end());
             if !command.contains(flags.only.as_deref().unwrap_or_default()) {
@@ -548,10 +612,17 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
             let took = started.elapsed().as_secs_f64();
             let fault = fault(&rule, &screen, status, &printed);
             different += usize::from(fault.is_some());
+            let take = flags.accept && matches!(rule, Rule::Whole) && status == Some(screen.status);
+            if fault.is_some() && take {
+                now.extend(accepted(&screen, &printed).map(|screen| (line, screen)));
+            }
             print(&match fault {
                 None => format!("{took:6.1} s  {shown}:{line}: {command}\n"),
                 Some(fault) => format!("DIFFERS  {shown}:{line}: {command}\n{fault}\n\n"),
             })?;
+        }
+        if !now.is_empty() {
+            fs::write(&path, with_screens(&text, &now)).map_err(failed(&shown))?;
         }
     }
     print(&format!(
@@ -569,6 +640,21 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_accepted_screen_keeps_what_it_leaves_out() {
+        let text = "x\n```console\n$ a \\\n  b\nhead 1\n...\nrow 2\nrow 3\n...\n$ c\nd\n```\n";
+        let all = screens(text, true);
+        let printed = "head 1\nnew\nrow 2\nmore\nrow 3\nfoot\n\n";
+        let now = accepted(&all[0], printed).expect("its parts are there");
+        assert_eq!(now, "head 1\n...\nrow 2\nmore\nrow 3\n...\n");
+        let whole = accepted(&all[1], "e\nf\n\n").expect("it leaves nothing out");
+        assert_eq!(
+            with_screens(text, &[(all[0].line, now), (all[1].line, whole)]),
+            "x\n```console\n$ a \\\n  b\nhead 1\n...\nrow 2\nmore\nrow 3\n...\n$ c\ne\nf\n```\n"
+        );
+        assert_eq!(accepted(&all[0], "other\n"), None);
+    }
 
     fn one(text: &str) -> Screen {
         screens(text, false).pop().unwrap()
