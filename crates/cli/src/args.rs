@@ -228,12 +228,13 @@ pub(crate) struct Export {
     /// tight-1.06, many-sizes, phases, sequential. A file of such a name is ./frag.
     #[arg(value_name = "INPUT")]
     pub(crate) input: PathBuf,
-    /// The form: trace (Parquet), jsonl (JSON lines), perfetto (for ui.perfetto.dev), chrome (JSON
-    /// for chrome://tracing), csv.
+    /// Write this form: trace (Parquet), jsonl (JSON lines), perfetto (for ui.perfetto.dev), chrome
+    /// (JSON for chrome://tracing), csv [default: by the name of the file].
     #[arg(long, value_name = "FORM")]
-    pub(crate) to: Form,
-    /// File to write; - is standard output (jsonl, chrome, csv). What is there is replaced when all is
-    /// written; the input is never.
+    pub(crate) to: Option<Form>,
+    /// Write this file, which only you can read: x.parquet, x.jsonl, x.perfetto or x.pftrace, x.json
+    /// (chrome), x.csv; another name, and - for standard output (jsonl, chrome, csv), needs --to. A file
+    /// of that name is replaced when all is written, unless it is the input.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
     /// Hash names with a salt that stays in this user's state directory: host, command lines, labels, paths, cgroups, processes,

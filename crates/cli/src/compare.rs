@@ -273,7 +273,7 @@ struct Extra<'a> {
 }
 
 fn begin(path: &Path) -> Result<Extra<'_>, Failure> {
-    let whole = WholeFile::create(path, None).map_err(|error| cannot_write(path, &error))?;
+    let whole = WholeFile::create(path).map_err(|error| cannot_write(path, &error))?;
     Ok(Extra { path, whole })
 }
 

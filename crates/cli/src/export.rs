@@ -53,6 +53,50 @@ impl Form {
         !matches!(self, Form::Trace | Form::Perfetto)
     }
 
+    /// Names of files that are of this form end so.
+    fn endings(self) -> &'static [&'static str] {
+        match self {
+            Form::Trace => &["parquet"],
+            Form::Jsonl => &["jsonl"],
+            Form::Perfetto => &["perfetto", "pftrace"],
+            Form::Chrome => &["json"],
+            Form::Csv => &["csv"],
+        }
+    }
+
+    /// Returns the form that the name of a file says.
+    fn of_name(path: &Path) -> Option<Form> {
+        let ending = path.extension()?.to_str()?;
+        let mut all = Form::ALL.iter().copied();
+        all.find(|form| form.endings().contains(&ending))
+    }
+
+    /// Returns the form to write: the one that is `asked` for, else the one that the name of the `output` says.
+    ///
+    /// # Errors
+    /// Where neither says, and where they differ.
+    fn choose(asked: Option<Form>, output: &Path) -> Result<Form, Failure> {
+        let name = output.display();
+        match (asked, Form::of_name(output)) {
+            (Some(asked), Some(named)) if asked != named => Err(Failure::error(format!(
+                "{name} is named as {named} and --to says {asked}: leave --to out, or name the file {}",
+                output.with_extension(asked.endings()[0]).display()
+            ))),
+            (Some(form), _) | (None, Some(form)) => Ok(form),
+            (None, None) if output == Path::new("-") => Err(Failure::error(
+                "standard output has no name that says the form; add --to jsonl, chrome or csv",
+            )),
+            (None, None) => Err(Failure::error(format!(
+                "{name} does not say the form; add --to, or name the file {}",
+                Form::ALL
+                    .iter()
+                    .map(|form| format!("x.{}", form.endings()[0]))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ))),
+        }
+    }
+
     /// Whether it draws events at their times.
     fn needs_times(self) -> bool {
         matches!(self, Form::Perfetto | Form::Chrome)
@@ -68,17 +112,18 @@ const STRIDE: u64 = 4_096;
 
 pub(crate) fn run(args: &args::Export) -> Result<ExitCode, Failure> {
     signals::install();
+    let form = Form::choose(args.to, &args.output)?;
     let workload = args.input.to_str().and_then(|word| word.parse().ok());
     match workload {
         Some(_) if args.anonymous => Err(Failure::error(
             "--anonymous is for traces: a built-in workload has no names",
         )),
-        Some(workload) => of_workload(workload, args),
-        None => of_file(args),
+        Some(workload) => of_workload(workload, form, args),
+        None => of_file(form, args),
     }
 }
 
-fn of_workload(workload: Workload, args: &args::Export) -> Result<ExitCode, Failure> {
+fn of_workload(workload: Workload, form: Form, args: &args::Export) -> Result<ExitCode, Failure> {
     let n = match args.n {
         Some(_) if !workload.n_may_be_chosen() => {
             let own = workload.default_n();
@@ -109,10 +154,10 @@ fn of_workload(workload: Workload, args: &args::Export) -> Result<ExitCode, Fail
     };
     let events = workload.events(n, operations, seed).zip(0..);
     let events = events.map(|(event, index)| Ok(Event::of_workload(index, event)));
-    write(events, &metadata, None, args)
+    write(events, &metadata, None, form, args)
 }
 
-fn of_file(args: &args::Export) -> Result<ExitCode, Failure> {
+fn of_file(form: Form, args: &args::Export) -> Result<ExitCode, Failure> {
     if args.n.is_some() || args.ops.is_some() || args.seed.is_some() {
         return Err(Failure::error(
             "--n, --ops and --seed are of built-in workloads; a file has its own",
@@ -145,7 +190,7 @@ fn of_file(args: &args::Export) -> Result<ExitCode, Failure> {
     if let Some(anonymous) = &anonymous {
         metadata = anonymous.metadata(&metadata);
     }
-    let input = match args.to.needs_times() {
+    let input = match form.needs_times() {
         true => input,
         false => input.as_recorded(),
     };
@@ -159,7 +204,7 @@ fn of_file(args: &args::Export) -> Result<ExitCode, Failure> {
             false => wrong(&error),
         })
     });
-    write(events, &metadata, Some(&same), args)
+    write(events, &metadata, Some(&same), form, args)
 }
 
 /// Writes `events` where and as the flags say.
@@ -167,13 +212,14 @@ fn write(
     events: impl Iterator<Item = Result<Event, Failure>>,
     metadata: &Metadata,
     input: Option<&File>,
+    form: Form,
     args: &args::Export,
 ) -> Result<ExitCode, Failure> {
-    let (from, form) = (args.input.display(), args.to);
+    let from = args.input.display();
     if form.needs_times() && metadata.clock == Some(Clock::Order) {
         return Err(Failure::error(format!(
             "{from}: its events have an order and no times (clock order), so there is nothing to draw; \
-             --to csv takes it"
+             write it as csv: -o FILE.csv"
         )));
     }
     let mut events = events.peekable();
@@ -199,7 +245,7 @@ fn write(
     }
     let name = args.output.display().to_string();
     let wrong = |error: io::Error| Failure::error(format!("cannot write {name}: {error}"));
-    let whole = WholeFile::create(&args.output, input).map_err(wrong)?;
+    let whole = WholeFile::private_beside(&args.output, input).map_err(wrong)?;
     let written = match form {
         Form::Trace => trace(events, metadata, whole.file()),
         form => to(form, events, metadata, &args.input, whole.file()),
@@ -209,12 +255,12 @@ fn write(
         Unwritten::Input(failure) => failure,
     })?;
     whole.finish().map_err(wrong)?;
-    output::print(&match form {
+    output::screen(&match form {
         Form::Trace | Form::Jsonl => format!("{name}: {written} events, schema {SCHEMA}"),
         form => format!("{name}: {written} events as {form}"),
     })?;
     if args.anonymous {
-        output::print(LEFT)?;
+        output::screen(LEFT)?;
     }
     Ok(ExitCode::from(DONE))
 }

@@ -83,20 +83,19 @@ pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
 }
 
 impl WholeFile {
-    /// Starts the file `path`. Fails where `path` is the file `input`. A new file gets the permissions of the input less the
-    /// umask, without an input the usual ones.
-    pub(crate) fn create(path: &Path, input: Option<&File>) -> io::Result<WholeFile> {
-        let mode = match input {
-            Some(input) => input.metadata()?.permissions().mode() & 0o666,
-            None => 0o666,
-        };
-        // The owner's own bits: an input may be read-only.
-        WholeFile::begin(path, input, mode | 0o600)
+    /// Starts the file `path`. A new file gets the usual permissions.
+    pub(crate) fn create(path: &Path) -> io::Result<WholeFile> {
+        WholeFile::begin(path, None, 0o666)
     }
 
     /// Starts a file that describes the machine: only its owner may read a new one.
     pub(crate) fn private(path: &Path) -> io::Result<WholeFile> {
         WholeFile::begin(path, None, 0o600)
+    }
+
+    /// Starts a private file. Fails where `path` is the file `input`.
+    pub(crate) fn private_beside(path: &Path, input: Option<&File>) -> io::Result<WholeFile> {
+        WholeFile::begin(path, input, 0o600)
     }
 
     /// `mode` is that of a new file, before the umask.
@@ -462,7 +461,7 @@ mod tests {
     fn it_is_there_whole_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
-        let whole = WholeFile::create(&path, None).unwrap();
+        let whole = WholeFile::create(&path).unwrap();
         whole.file().write_all(b"half").unwrap();
         drop(whole);
         assert!(names(folder.path()).is_empty());
@@ -470,7 +469,7 @@ mod tests {
         fs::write(&path, "old").unwrap();
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("out", &link).unwrap();
-        let whole = WholeFile::create(&link, None).unwrap();
+        let whole = WholeFile::create(&link).unwrap();
         whole.file().write_all(b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"old");
         whole.finish().unwrap();
@@ -494,13 +493,13 @@ mod tests {
             fs::write(other, "").unwrap();
         }
         // Another run of ours is at work on it.
-        let refused = WholeFile::create(&path, None).map(drop).unwrap_err();
+        let refused = WholeFile::create(&path).map(drop).unwrap_err();
         assert!(refused.to_string().contains("process 4194998"), "{refused}");
         assert!(!left.exists());
         assert_eq!(names(folder.path()).len(), 3, "{:?}", names(folder.path()));
         assert!(written.exists() && others.iter().all(|other| other.exists()));
         drop(writer);
-        drop(WholeFile::create(&path, None).unwrap());
+        drop(WholeFile::create(&path).unwrap());
         assert!(!written.exists());
     }
 
@@ -519,7 +518,7 @@ mod tests {
             for private in [true, false] {
                 let whole = match private {
                     true => WholeFile::private(&path),
-                    false => WholeFile::create(&path, None),
+                    false => WholeFile::create(&path),
                 };
                 whole.unwrap().finish().unwrap();
                 assert_eq!(mode(&path), kept);
@@ -535,7 +534,7 @@ mod tests {
         fs::hard_link(&path, folder.path().join("same")).unwrap();
         let input = File::open(&path).unwrap();
         for name in ["in", "same"] {
-            let refused = WholeFile::create(&folder.path().join(name), Some(&input));
+            let refused = WholeFile::private_beside(&folder.path().join(name), Some(&input));
             assert!(refused.is_err());
         }
         assert_eq!(fs::read(&path).unwrap(), b"input");
@@ -550,7 +549,7 @@ mod tests {
         let partial = format!(".out.{}.partial", std::process::id());
         std::os::unix::fs::symlink(&precious, folder.path().join(&partial)).unwrap();
         let path = folder.path().join("out");
-        let whole = WholeFile::create(&path, None).unwrap();
+        let whole = WholeFile::create(&path).unwrap();
         whole.file().write_all(b"new").unwrap();
         whole.finish().unwrap();
         assert_eq!(names(folder.path()), [&partial, "out", "precious"]);

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::common::{Run, has, names, pipe};
+use crate::common::{FILES, Run, has, names, pipe};
 use stopgap_events::workload::Workload;
 use stopgap_trace::{Event, Input};
 
@@ -77,16 +77,47 @@ fn what_makes_no_sense_is_refused() {
         ),
         (
             "frag --to chrome -o x",
-            &["frag", "clock order", "--to csv"],
+            &["frag", "clock order", "-o FILE.csv"],
         ),
         ("header --to perfetto -o x", &["header: it has no event"]),
         ("header --to csv -o x", &["header: it has no event"]),
         ("late --to chrome -o x", &["late: event 0: ", "2^63"]),
         ("one --to trace -o -", &["trace", "-o"]),
+        (
+            "one -o x",
+            &["x does not say the form", "--to", "x.perfetto"],
+        ),
+        ("one -o x.txt", &["x.txt does not say the form"]),
+        ("one -o -", &["standard output", "--to jsonl"]),
+        (
+            "one --to csv -o x.json",
+            &["x.json is named as chrome and --to says csv", "x.csv"],
+        ),
     ] {
         refused(&run, line, parts);
     }
     assert!(run.path("one").exists() && !run.path("x").exists());
+}
+
+/// The name of the file says the form, and `--to` says it where the name does not.
+#[test]
+fn the_name_of_the_file_says_its_form() {
+    let run = Run::new();
+    let input = format!("{FILES}/stalls.jsonl");
+    for (named, form) in [
+        ("t.parquet", "trace"),
+        ("t.jsonl", "jsonl"),
+        ("t.perfetto", "perfetto"),
+        ("t.pftrace", "perfetto"),
+        ("t.json", "chrome"),
+        ("t.csv", "csv"),
+    ] {
+        exported(&run, &format!("{input} -o {named}"));
+        exported(&run, &format!("{input} --to {form} -o other"));
+        let bytes = |name: &str| fs::read(run.path(name)).unwrap();
+        assert!(bytes(named) == bytes("other"), "{named}");
+        exported(&run, &format!("{input} --to {form} -o {named}"));
+    }
 }
 
 #[test]
