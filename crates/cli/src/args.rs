@@ -37,7 +37,8 @@ pub(crate) use compare::{Compare, FailOn};
 pub(crate) use kernels::Kernels;
 pub(crate) use ministat::Ministat;
 pub(crate) use probe::{
-    ChunksBackend, ChunksFlags, PlacementFlags, Probe, ProbeQuestion, ReclaimFlags, RoundtripFlags,
+    ChunksBackend, ChunksFlags, PlacementFlags, Probe, ProbeCommon, ProbeQuestion, ReclaimFlags,
+    RoundtripFlags,
 };
 pub(crate) use reclaim::ReplayReclaim;
 pub(crate) use record::Record;

@@ -32,7 +32,10 @@ pub(crate) fn run(args: &args::Check) -> Result<ExitCode, Failure> {
     let mappings = shown.process.as_ref().and_then(|process| process.mappings);
     session.run.now = Some(shown);
     if !args.passive {
-        for (probe, time) in probes(&session, args, mappings) {
+        let probes = probes(&session, args, mappings);
+        let all = probes.iter().fold(Nanos(0), |all, (_, time)| all + *time);
+        session.expect(all, true);
+        for (probe, time) in probes {
             if signals::interrupted() {
                 break;
             }

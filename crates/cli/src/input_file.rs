@@ -12,7 +12,7 @@ use stopgap_kernel::{folder, signals};
 use stopgap_report::text::plain;
 use stopgap_tracer::spool;
 
-use crate::session;
+use crate::progress;
 
 /// The most that is read of a record: one of a few hundred cells has some 10 MB.
 pub(crate) const LARGEST_RECORD: Bytes = Bytes::mib(256);
@@ -44,7 +44,7 @@ pub(crate) struct Trace {
 
 /// Opens a trace as [`open`] does, to be read under a bar.
 pub(crate) fn trace(path: &Path) -> io::Result<Trace> {
-    let bar = session::progress_bar();
+    let bar = progress::progress_bar();
     bar.set_message(format!("reading {}", plain(&path.display().to_string())));
     Trace::new(open(path)?, bar)
 }
@@ -76,7 +76,7 @@ impl Read for Trace {
         let count = self.file.read(buffer)?;
         self.at += count as u64;
         self.bar
-            .set_position(session::thousandths(self.at, self.length));
+            .set_position(progress::thousandths(self.at, self.length));
         Ok(count)
     }
 }

@@ -9,7 +9,8 @@ use stopgap_kernels::{Flags, Progress};
 use crate::args;
 use crate::failure::{BISECT_BAD, BISECT_SKIP, CANNOT_TELL, DONE, ERROR, Failure, REGRESSION};
 use crate::output::Printed;
-use crate::session::{progress_bar, tell, tell_error, thousandths};
+use crate::progress::{progress_bar, thousandths};
+use crate::session::{tell, tell_error};
 use crate::{output, places, session, voice};
 
 pub(crate) fn run(args: &args::Kernels) -> Result<ExitCode, Failure> {

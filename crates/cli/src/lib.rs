@@ -11,6 +11,7 @@
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
 //! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `export`, `ministat`, `kernels`, `watch`, `snapshot`, `report`, `run`, `doctor`, `restore`, `shell` | the commands |
+//! | `progress` | progress bars and the time that remains |
 //! | `output` | writing the record and printing, with nothing lost |
 //! | `fixes` | what the arena's fixes would bring here |
 //! | `voice` | how much is printed, how wide, and whether in colour |
@@ -34,6 +35,7 @@ mod places;
 mod prediction;
 mod prices;
 mod probe;
+mod progress;
 mod record;
 pub mod replay;
 mod report;
@@ -58,7 +60,8 @@ pub use args::{command, parse};
 pub use failure::Failure;
 pub use output::print;
 pub use places::{journal, records};
-pub use session::{progress_bar, put_back, tell};
+pub use progress::progress_bar;
+pub use session::{put_back, tell};
 
 /// The command: reads the command line, does it, gives the exit status.
 #[must_use]

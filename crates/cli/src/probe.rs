@@ -1,5 +1,7 @@
 //! `stopgap probe QUESTION`: one question in depth.
 
+mod again;
+
 use std::process::ExitCode;
 
 use stopgap_events::units::{Bytes, Nanos};
@@ -23,6 +25,7 @@ use crate::output;
 use crate::prediction;
 use crate::session::Session;
 use crate::voice;
+use again::Earlier;
 
 /// How long a probe takes by default.
 const TIME: Nanos = Nanos::secs(60);
@@ -33,8 +36,19 @@ const FRAGMENTED_TIME: Nanos = Nanos::secs(540);
 /// Four modes six times each, within two minutes with all that comes before and after.
 const RECLAIM_TIME: Nanos = Nanos::secs(110);
 
+/// Runs of `reclaim` by default.
+const RECLAIM_RUNS: u32 = 6;
+
 pub(crate) fn run(args: &args::Probe) -> Result<ExitCode, Failure> {
-    let question = &args.question;
+    let asked = &args.question;
+    let record = asked.common().again.as_deref();
+    let earlier = record
+        .map(|record| again::find(asked, record))
+        .transpose()?;
+    let question = match &earlier {
+        Some(Earlier::Probe(question)) => question,
+        _ => asked,
+    };
     let flags = question.common();
     let (time, field) = match question {
         ProbeQuestion::Chunks(flags) if flags.fragment.is_some() => (FRAGMENTED_TIME, None),
@@ -44,11 +58,17 @@ pub(crate) fn run(args: &args::Probe) -> Result<ExitCode, Failure> {
     };
     let time = flags.duration.unwrap_or(time);
     let mut session = Session::begin(&flags.common)?;
-    let probe = probe(question, session.system())?;
+    let probe = match earlier {
+        Some(Earlier::Check { quick, mappings }) => {
+            again::probe(asked.question(), quick, mappings, flags, RECLAIM_RUNS)
+        }
+        _ => probe(question, session.system())?,
+    };
     if flags.common.dry_run {
         output::print(&describe(&session, probe.as_ref(), time)?)?;
         return Ok(ExitCode::from(DONE));
     }
+    session.expect(time, false);
     let snapshots = session.ask(probe.as_ref(), time)?;
     prediction::add(&mut session, &snapshots)?;
     session.end();
@@ -176,7 +196,7 @@ fn roundtrip(flags: &RoundtripFlags) -> Box<dyn Probe> {
 }
 
 fn reclaim(flags: &ReclaimFlags) -> Reclaim {
-    let runs = flags.common.runs.unwrap_or(6);
+    let runs = flags.common.runs.unwrap_or(RECLAIM_RUNS);
     let modes = or(&flags.mode, []);
     let (costs, beside) = match modes.is_empty() {
         true => (Mode::COSTS.to_vec(), Mode::LOADED.to_vec()),

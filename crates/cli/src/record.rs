@@ -35,9 +35,9 @@ use stopgap_tracer::symbols::Symbols;
 
 use crate::args;
 use crate::failure::{CANNOT_RUN, DONE, ERROR, Failure, NOT_FOUND, NOT_THE_COMMAND};
-use crate::session::{self, tell, tell_error};
+use crate::session::{tell, tell_error};
 use crate::whole_file::{self, WholeFile};
-use crate::{input_file, output, places};
+use crate::{input_file, output, places, progress};
 use conditions::Before;
 use converter::{Converter, Written};
 use spools::SPOOL;
@@ -167,7 +167,7 @@ fn record(args: &args::Record) -> Result<ExitCode, Failure> {
             (spool, Some(done), converter)
         }
     };
-    let bar = session::progress_bar();
+    let bar = progress::progress_bar();
     bar.set_message("writing the trace");
     let converted = converter.and_then(|converter| {
         let told = |why: &String| {
@@ -180,7 +180,7 @@ fn record(args: &args::Record) -> Result<ExitCode, Failure> {
     let (shown, all) = (bar.clone(), spool.bytes());
     let recovers = args.recover.is_some();
     spool.watch(move |read| {
-        shown.set_position(session::thousandths(read, all));
+        shown.set_position(progress::thousandths(read, all));
         // The first Ctrl-C ended the recording; the writing goes on.
         match recovers {
             true => input_file::stop_if_interrupted(),

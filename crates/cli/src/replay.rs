@@ -23,7 +23,7 @@ use stopgap_stats::replay::Replay;
 use crate::args::Place;
 use crate::failure::Failure;
 use crate::output::Printed;
-use crate::{output, session, voice};
+use crate::{output, progress, session, voice};
 
 pub use placement::run as placement;
 
@@ -83,7 +83,7 @@ fn rows<I, R>(
     title: impl Fn(&I) -> String,
     mut row: impl FnMut(&I, &dyn Fn(f64)) -> Result<Vec<R>, Failure>,
 ) -> Result<Vec<R>, Failure> {
-    let bar = session::progress_bar();
+    let bar = progress::progress_bar();
     let mut rows = Vec::new();
     for (index, item) in items.iter().enumerate() {
         if signals::interrupted() {

@@ -1,9 +1,7 @@
 //! The setup of each run, and its undoing at the end.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use stopgap_events::machine::{Environment, Missing};
 use stopgap_events::snapshot::Snapshot;
 use stopgap_events::units::{Bytes, Nanos};
@@ -18,6 +16,7 @@ use stopgap_stats::record::{Answer, Run, SCHEMA};
 use crate::args::Common;
 use crate::failure::Failure;
 use crate::fixes::{self, Allowed};
+use crate::progress::Progress;
 use crate::{places, voice};
 
 /// A run in progress.
@@ -31,7 +30,7 @@ pub(crate) struct Session {
     seed: u64,
     budget: Bytes,
     began: Nanos,
-    bar: RefCell<ProgressBar>,
+    progress: Progress,
     pub(crate) run: Run,
 }
 
@@ -84,7 +83,7 @@ impl Session {
             seed,
             budget,
             began,
-            bar: RefCell::new(progress_bar()),
+            progress: Progress::new(),
             run,
         })
     }
@@ -99,6 +98,11 @@ impl Session {
         &self.run.environment
     }
 
+    /// Tells the progress bar how long all questions together may take, and whether fixes are tried.
+    pub(crate) fn expect(&self, time: Nanos, fixes: bool) {
+        self.progress.plan(time, fixes);
+    }
+
     /// Returns what a probe will do.
     pub(crate) fn plan(&self, probe: &dyn Probe, time: Nanos) -> Result<Plan, ProbeError> {
         self.with_context(time, "", |context| probe.plan(context))
@@ -111,6 +115,7 @@ impl Session {
         time: Nanos,
     ) -> Result<Vec<Snapshot>, ProbeError> {
         let word = probe.question().word();
+        self.progress.next(time);
         let mut measured: Measured = self.with_context(time, word, |context| {
             probe.plan(context)?;
             probe.run(context)
@@ -152,15 +157,14 @@ impl Session {
         let Some(answer) = self.run.answers.last_mut() else {
             return;
         };
-        self.bar
-            .borrow()
-            .set_message(format!("{}: what a fix would bring", answer.question));
+        let what = format!("{}: what a fix would bring", answer.question);
+        self.progress.tries_fixes(&what);
         answer.fixes = fixes::of(answer, allowed);
     }
 
     /// Ends the run: the record is whole.
     pub(crate) fn end(&mut self) {
-        self.bar.borrow().finish_and_clear();
+        self.progress.finish();
         let (after, _) = environment::pressure(&self.system);
         self.run.environment.pressure_after = after;
         self.run.duration_ms = (self.system.now().saturating_sub(self.began)).0 / 1_000_000;
@@ -176,10 +180,8 @@ impl Session {
         act: impl FnOnce(&Context<'_>) -> Result<T, ProbeError>,
     ) -> Result<T, ProbeError> {
         let journal = Journal::new(&self.system, &self.journal);
-        let bar = self.bar.borrow();
         let progress = |share: f64, doing: &str| {
-            bar.set_position((share.clamp(0.0, 1.0) * 1_000.0) as u64);
-            bar.set_message(format!("{what}: {doing}"));
+            self.progress.probes(share, &format!("{what}: {doing}"));
         };
         let result = act(&Context {
             system: &self.system,
@@ -258,21 +260,4 @@ fn allowed_cpus() -> String {
         Ok(cpus) => format!("this process may use CPUs {cpus:?}"),
         Err(error) => error.to_string(),
     }
-}
-
-/// A bar on standard error; nothing where that is no terminal. It starts no thread: load
-/// children are made by fork(2). Its length is 1,000.
-#[must_use]
-pub fn progress_bar() -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(1_000), ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{bar:24} {elapsed} {msg}") {
-        bar.set_style(style);
-    }
-    bar
-}
-
-/// Returns where a [`progress_bar`] stands when `done` of `all` is done.
-pub(crate) fn thousandths(done: u64, all: u64) -> u64 {
-    let share = u128::from(done.min(all)) * 1_000 / u128::from(all.max(1));
-    u64::try_from(share).unwrap_or(1_000)
 }

@@ -14,7 +14,7 @@ use crate::args;
 use crate::failure::{DONE, Failure};
 use crate::input_file::stop_if_interrupted;
 use crate::whole_file::WholeFile;
-use crate::{output, places, session, voice};
+use crate::{output, places, progress, voice};
 
 pub(crate) fn run(args: &args::Snapshot) -> Result<ExitCode, Failure> {
     signals::install();
@@ -69,7 +69,7 @@ fn usual_place() -> Result<PathBuf, Failure> {
 }
 
 fn take() -> Result<Snapshot, Failure> {
-    let bar = session::progress_bar();
+    let bar = progress::progress_bar();
     bar.set_message("reading page frames");
     let mut progress = |share: f64| {
         bar.set_position((share * 1_000.0) as u64);

@@ -1,6 +1,9 @@
 //! Flags of `probe`, question by question.
 
-use clap::Subcommand;
+use std::path::PathBuf;
+
+use clap::{Arg, Subcommand};
+use stopgap_events::question::Question;
 use stopgap_events::reclaim::Load;
 use stopgap_events::roundtrip::{ClientPolicy, ClientWait, Cpus, Reply, Wait};
 use stopgap_events::units::{Bytes, Nanos};
@@ -39,6 +42,28 @@ pub(crate) enum ProbeQuestion {
 }
 
 impl ProbeQuestion {
+    /// Returns the question.
+    pub(crate) fn question(&self) -> Question {
+        match self {
+            ProbeQuestion::Placement(_) => Question::Placement,
+            ProbeQuestion::Roundtrip(_) => Question::Roundtrip,
+            ProbeQuestion::Chunks(_) => Question::Chunks,
+            ProbeQuestion::Reclaim(_) => Question::Reclaim,
+            ProbeQuestion::Wakeup(_) => Question::Wakeup,
+        }
+    }
+
+    /// As [`ProbeQuestion::common`], to change them.
+    pub(crate) fn common_mut(&mut self) -> &mut ProbeCommon {
+        match self {
+            ProbeQuestion::Placement(flags) => &mut flags.common,
+            ProbeQuestion::Roundtrip(flags) => &mut flags.common,
+            ProbeQuestion::Chunks(flags) => &mut flags.common,
+            ProbeQuestion::Reclaim(flags) => &mut flags.common,
+            ProbeQuestion::Wakeup(flags) => &mut flags.common,
+        }
+    }
+
     /// Returns the flags that every probe has.
     pub(crate) fn common(&self) -> &ProbeCommon {
         match self {
@@ -62,8 +87,34 @@ pub(crate) struct ProbeCommon {
     /// --fragment: 3; roundtrip --x11: 30] [1 to 10k].
     #[arg(long, value_name = "N", value_parser = few::<1, MOST_RUNS>)]
     pub(crate) runs: Option<u32>,
+    /// Measure with the parameters of this record of check or probe: its file, or its name where
+    /// records go, as check-1795353196-14980.
+    #[arg(long, value_name = "RECORD")]
+    pub(crate) again: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+/// Flags that may stand beside `--again`, by their names in [`ProbeCommon`] and [`Common`].
+const BESIDE_AGAIN: [&str; 10] = [
+    "again",
+    "duration",
+    "runs",
+    "output",
+    "no_record",
+    "json",
+    "dry_run",
+    "seed",
+    "memory",
+    "cpus",
+];
+
+/// Makes the flags of one question conflict with `--again`, which brings its own.
+fn beside_again(arg: Arg) -> Arg {
+    match BESIDE_AGAIN.contains(&arg.get_id().as_str()) || arg.is_global_set() {
+        true => arg,
+        false => arg.conflicts_with("again"),
+    }
 }
 
 impl ProbeCommon {
@@ -74,6 +125,7 @@ impl ProbeCommon {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(mut_args(beside_again))]
 pub(crate) struct PlacementFlags {
     /// Numbers of mappings to lay out, as 1000,10000,60000 [default: 100, 1,000, 10,000,
     /// 20,000, 40,000 and just under vm.max_map_count].
@@ -114,6 +166,7 @@ pub(crate) struct PlacementFlags {
 
 /// Each combination of what is given is measured.
 #[derive(Debug, clap::Args)]
+#[command(mut_args(beside_again))]
 pub(crate) struct RoundtripFlags {
     /// How the client waits: poll, epoll, read (blocking) [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -154,6 +207,7 @@ pub(crate) struct RoundtripFlags {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(mut_args(beside_again))]
 pub(crate) struct ReclaimFlags {
     /// What is done with memory: none, plain, mlock, shm-lock, shm-churn (locked and unlocked over and
     /// over), vmsplice, io-uring, udmabuf. Costs a page are measured of all but none and shm-churn; beside the load
@@ -218,6 +272,7 @@ pub(crate) enum ChunksBackend {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(mut_args(beside_again))]
 pub(crate) struct ChunksFlags {
     /// Ask another side: vfio maps a buffer of 4K, 64K and 2M pages for a PCI device that is bound to vfio-pci, and
     /// counts the IOMMU entries; QEMU's edu also copies through the mapping.
@@ -286,6 +341,7 @@ pub(crate) struct GemSyslatencyFlags {
 /// A thread pinned to each CPU sleeps until an absolute time, again and again; how late it wakes
 /// is measured from that time on.
 #[derive(Debug, clap::Args)]
+#[command(mut_args(beside_again))]
 pub(crate) struct WakeupFlags {
     /// Between two intended wake-ups; 50us to 1s.
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]

@@ -16,7 +16,8 @@ use stopgap_stats::document::Document;
 use stopgap_stats::gather::{Gathered, Label, Measured, SCHEMA, floor_runs, order};
 
 use crate::failure::Failure;
-use crate::session::{progress_bar, tell};
+use crate::progress::progress_bar;
+use crate::session::tell;
 use crate::{output, session};
 
 /// How often it is looked at whether to stop, and whether a command prints without end.

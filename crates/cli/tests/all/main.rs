@@ -2,6 +2,7 @@
 
 mod common;
 
+mod again;
 mod bad_input;
 mod bounds;
 mod check;
