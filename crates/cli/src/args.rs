@@ -21,6 +21,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use clap::builder::{StyledStr, Styles};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use stopgap_events::question::Question;
@@ -53,7 +54,8 @@ pub(crate) use watch::{FAULT, Frame, FrameOf, Limit, MapGrowth, Resource, Watch,
 
 /// Find the stall, name its cause, try the fix, before you patch the kernel.
 #[derive(Debug, Parser)]
-#[command(name = "stopgap", version = VERSION, propagate_version = true, after_help = EXIT)]
+#[command(name = "stopgap", version = VERSION, propagate_version = true, max_term_width = WIDEST,
+          help_template = template(), after_help = EXIT)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) voice: Voice,
@@ -71,47 +73,99 @@ const VERSION: &str = concat!(
     ")"
 );
 
-const EXIT: &str = "Exit status: 0 done; 1 error; gates of compare and kernels: 2 regression, 4 cannot tell, \
-                    with --bisect 0, 1, 125; 3 unsupported here (check: not one question \
-                    could be answered).\nStart with: stopgap check";
+/// Columns of a help text.
+const WIDEST: usize = 80;
+
+const EXIT: &str = "\
+Exit status: 0 done, 1 error, 3 unsupported here (check: no question
+could be answered). Gates of compare and kernels: 2 regression, 4
+cannot tell; with --bisect 0, 1, 125. record and run: the command's.
+
+Start with: stopgap check";
+
+/// What a user wants to do, and the commands for it. Commands that are not named here stand below them, as "Others".
+const GROUPS: [(&str, &[&str]); 3] = [
+    ("Look at this machine", &["check", "watch", "doctor"]),
+    (
+        "Look at a program",
+        &["record", "explain", "run", "compare"],
+    ),
+    ("Ask what if", &["replay", "advise", "snapshot", "kernels"]),
+];
+
+/// Returns the help of `stopgap` with its commands in groups, which clap has for flags alone.
+fn template() -> StyledStr {
+    let commands = Command::augment_subcommands(clap::Command::new("stopgap"));
+    let shown: Vec<_> = commands
+        .get_subcommands()
+        .filter(|c| !c.is_hide_set())
+        .collect();
+    let longest = shown.iter().map(|command| command.get_name().len()).max();
+    let longest = longest.unwrap_or_default();
+    let (head, literal) = (Styles::default(), Styles::default());
+    let (head, literal) = (*head.get_header(), *literal.get_literal());
+    let mut text = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    let mut group = |title: &str, members: &[&clap::Command]| {
+        text.push_str(&format!("\n{head}{title}:{head:#}\n"));
+        for command in members {
+            let (name, about) = (command.get_name(), command.get_about());
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            text.push_str(&format!(
+                "  {literal}{name}{literal:#}{:1$}  {about}\n",
+                "",
+                longest - name.len()
+            ));
+        }
+    };
+    for (title, names) in GROUPS {
+        let of = |name: &&str| shown.iter().find(|command| command.get_name() == *name);
+        let members: Vec<_> = names.iter().filter_map(of).copied().collect();
+        group(title, &members);
+    }
+    let grouped = |name| GROUPS.iter().any(|(_, names)| names.contains(&name));
+    let others = shown.iter().filter(|command| !grouped(command.get_name()));
+    group("Others", &others.copied().collect::<Vec<_>>());
+    text.push_str(&format!(
+        "\n{head}Options:{head:#}\n{{options}}{{after-help}}"
+    ));
+    text.into()
+}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// This machine, now and under test: one screen, about a minute, no root needed.
+    /// Test this machine for the four known causes of freezes.
     Check(Check),
-    /// One question in depth, every parameter a flag.
+    /// Measure one question in depth.
     Probe(Probe),
-    /// A program's scheduling, system calls, memory, locks and I/O, as a trace file (root).
+    /// Record why the threads of a program wait, as a trace.
     Record(Record),
-    /// The flight recorder: keeps the last seconds, writes them out when a stall comes, names its
-    /// cause (root).
+    /// Catch the next freeze and name its cause (root).
     Watch(Watch),
-    /// Replays a workload or a recorded trace through every policy.
+    /// Replay a workload or a trace under other policies.
     Replay(Replay),
-    /// Which policy to use for a device, and why.
+    /// Choose the policy that suits a device's buffers.
     Advise(Advise),
-    /// A recorded trace: who switched, waited, reclaimed, compacted, and because of what.
+    /// Explain a trace: who waited for what, and why.
     Explain(Explain),
-    /// Is it different? Two sides of runs, or two commands run in turn: by how much, how sure; exit status for CI.
+    /// Compare two sides of runs; exit status for CI.
     Compare(Compare),
-    /// Which kernel is shorter? Exact counts of guest instructions in emulation: no root, no KVM; exit status for CI and bisects.
+    /// Count the instructions of two kernels in emulation.
     Kernels(Kernels),
-    /// A trace or a built-in workload in another form: to look at (Perfetto, Chrome), to calculate
-    /// with (CSV), to keep (Parquet, JSON lines).
+    /// Convert a trace for Perfetto, Chrome or as CSV.
     Export(Export),
-    /// Whether the means of columns of numbers differ, as FreeBSD's ministat says it, and whether it may.
+    /// Compare columns of numbers like FreeBSD's ministat.
     Ministat(Ministat),
-    /// This machine's physical memory: zones, free blocks, as root each page; input for a replay.
+    /// Save how physical memory lies, for a replay.
     Snapshot(Snapshot),
-    /// Records as one HTML page with pictures: nothing is loaded, no script; or in short on the terminal.
+    /// Make one HTML page with pictures of records.
     Report(Report),
-    /// A program that nobody may rebuild, with a fix; with --measure, with and without in turn.
+    /// Run a program with a fix, without rebuilding it.
     Run(RunFix),
-    /// What this machine and this user allow, and what each limit costs in evidence.
+    /// Show what this machine and this user allow.
     Doctor(Doctor),
-    /// Put back what a killed run left changed (the next run does it too).
+    /// Put back settings that a killed run left changed.
     Restore(Restore),
-    /// Print the completions of a shell: bash, zsh, fish, elvish or powershell.
+    /// Print the completions for bash, zsh, fish or others.
     Completions(Completions),
     /// Write the manual pages into a directory.
     #[command(hide = true)]
@@ -165,36 +219,37 @@ impl Place {
 pub(crate) struct Common {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Print the run record (JSON, schema stopgap.run/1) instead of the screen.
+    /// Print the record as JSON (schema stopgap.run/1) instead of the screen.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Say what would be run, touched and used, and do nothing.
+    /// Print what would be run, touched and used, and do nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Seed of every random choice [default: from the clock; it is in the record].
+    /// Set the seed of every random choice [default: from the clock; the record has it].
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Memory that load may use, as 512M [default: the least of a quarter of MemAvailable
-    /// and 2G].
+    /// Let load use so much memory, as 512M [default: a quarter of MemAvailable, at most 2G].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<Bytes>,
-    /// CPUs to stay on, as 0,1 [default: all that this process may use].
+    /// Stay on these CPUs, as 0,1 [default: all that this process may use].
     #[arg(short, long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) cpus: Option<Vec<u32>>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Check {
-    /// Fewer runs and fewer variants: about 15 s, wider intervals.
+    /// Make fewer runs of fewer variants: about 15 s, wider intervals.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Only look (NOW), put no load on the machine: under 2 s, safe in production.
+    /// Only look, and put no load on the machine: under 2 s, safe in production.
     #[arg(long, conflicts_with_all = ["quick", "only"])]
     pub(crate) passive: bool,
-    /// Ask about this process: its mappings, its tasks; and place beside as many mappings.
+    /// Ask about this process: its mappings and tasks. Placement is tested beside as many
+    /// mappings.
     #[arg(short, long, value_name = "PID", value_parser = pid)]
     pub(crate) pid: Option<u32>,
-    /// Questions to ask, as placement,chunks; wakeup, too [default: all four].
+    /// Ask these questions only, as placement,chunks; wakeup can be named, too [default: all
+    /// four].
     #[arg(long, value_name = "QUESTION", value_delimiter = ',')]
     pub(crate) only: Vec<Question>,
     #[command(flatten)]
@@ -203,92 +258,92 @@ pub(crate) struct Check {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Explain {
-    /// A trace file, or JSON lines (docs/trace.md).
+    /// Trace file, or JSON lines (docs/trace.md).
     #[arg(value_name = "TRACE")]
     pub(crate) trace: PathBuf,
     /// Print JSON (schema stopgap.explain/2) instead of the screen.
     #[arg(long)]
     pub(crate) json: bool,
-    /// How many of the slowest operations --verbose and --json tell, up to 10k.
+    /// Show so many of the slowest operations with --verbose or --json, at most 10k.
     #[arg(long, value_name = "N", value_parser = count, default_value = "10")]
     pub(crate) top: u64,
-    /// What ends a frame, for switches a frame and where its time went: a mark's name, a system call's
-    /// (as it begins), or the word of a kind of event (fence-wait-end).
+    /// End a frame at this event, and show switches and lost time per frame: the name of a mark, a
+    /// system call as it begins, or the word of a kind of event (fence-wait-end).
     #[arg(long, value_name = "EVENT|SYSCALL")]
     pub(crate) frame_marker: Option<String>,
-    /// What begins and what ends a request, to tell where its time went: two system calls, as
-    /// write..read (on one descriptor), or marks, as mark:begin..mark:end.
+    /// Show where the time of a request went. It begins and ends with two system calls on one
+    /// descriptor, as write..read, or with two marks, as mark:begin..mark:end.
     #[arg(long, value_name = "BEGIN..END")]
     pub(crate) request: Option<Request>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Export {
-    /// A trace file, JSON lines (docs/trace.md), or a built-in workload: pbobench, agua,
+    /// Trace file, JSON lines (docs/trace.md), or a built-in workload: pbobench, agua,
     /// freegap-posted, freegap-innermprot, freegap-innerremap, frag, aligned, limits, tight-1.03,
-    /// tight-1.06, many-sizes, phases, sequential. A file of such a name is ./frag.
+    /// tight-1.06, many-sizes, phases, sequential. Write ./frag for a file of such a name.
     #[arg(value_name = "INPUT")]
     pub(crate) input: PathBuf,
-    /// Write this form: trace (Parquet), jsonl (JSON lines), perfetto (for ui.perfetto.dev), chrome
-    /// (JSON for chrome://tracing), csv [default: by the name of the file].
+    /// Write this form: trace (Parquet), jsonl (JSON lines), perfetto (for ui.perfetto.dev),
+    /// chrome (JSON for chrome://tracing), csv [default: by the name of the file].
     #[arg(long, value_name = "FORM")]
     pub(crate) to: Option<Form>,
-    /// Write this file, which only you can read: x.parquet, x.jsonl, x.perfetto or x.pftrace, x.json
-    /// (chrome), x.csv; another name, and - for standard output (jsonl, chrome, csv), needs --to. A file
-    /// of that name is replaced when all is written, unless it is the input.
+    /// Write this file, which only you can read: x.parquet, x.jsonl, x.perfetto or x.pftrace,
+    /// x.json (chrome), x.csv. Another name needs --to, as does - for standard output (jsonl,
+    /// chrome, csv). A file of that name is replaced when all is written, unless it is the input.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
-    /// Hash names with a salt that stays in this user's state directory: host, command lines, labels, paths, cgroups, processes,
-    /// threads, marks, functions of programs. Numbers, times, system calls and the kernel's functions are left.
+    /// Replace names by hashes: host, command lines, labels, paths, cgroups, processes, threads,
+    /// marks, functions of programs. The salt stays in this user's state directory. Numbers,
+    /// times, system calls and the kernel's functions stay.
     #[arg(long)]
     pub(crate) anonymous: bool,
-    /// For a workload: how many mappings, as 40k [default: the workload's].
+    /// Make so many mappings of a workload, as 40k [default: the workload's].
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) n: Option<u64>,
-    /// For a workload: operations after the layout; a map is one and an unmap is one [default:
-    /// the workload's] [up to 100m].
+    /// Carry out so many operations of a workload after its layout; a map is one and an unmap is
+    /// one [default: the workload's] [up to 100m].
     #[arg(long, value_name = "N", value_parser = between::<0, MOST_OPERATIONS>)]
     pub(crate) ops: Option<u64>,
-    /// For a workload: seed of every random choice [default: 1].
+    /// Set the seed of a workload's random choices [default: 1].
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Snapshot {
-    /// File to write (JSON, schema stopgap.snapshot/1); - is standard output, without the summary.
-    /// What is there is replaced when all is written [default: a file of its own where records go:
-    /// $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap, else a private folder under the temporary
-    /// directory].
+    /// Write this file (JSON, schema stopgap.snapshot/1); - is standard output, without the
+    /// summary. A file of that name is replaced when all is written [default: a new file where
+    /// records go: $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap].
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Report {
-    /// Records (JSON) of check, probe, replay, explain --json and compare, up to 200; several runs of one
-    /// question are shown together, different machines side by side.
+    /// Records (JSON) of check, probe, replay, explain --json and compare, at most 200. Runs of
+    /// one question are shown together, different machines side by side.
     #[arg(value_name = "RUN", required = true)]
     pub(crate) records: Vec<PathBuf>,
-    /// File to write; - is standard output. What is there is replaced [default: of one record beside it, with
-    /// .html; of several report.html beside the first].
+    /// Write this file; - is standard output. A file of that name is replaced [default: beside one
+    /// record, with .html; report.html beside the first of several].
     #[arg(short, long, value_name = "FILE", conflicts_with = "terminal")]
     pub(crate) output: Option<PathBuf>,
-    /// Print a short form instead.
+    /// Print a short form instead of writing a page.
     #[arg(long)]
     pub(crate) terminal: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
-    /// Print JSON (schema stopgap.doctor/1).
+    /// Print JSON (schema stopgap.doctor/1) instead of the screen.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Restore {
-    /// Print JSON (schema stopgap.restore/1).
+    /// Print JSON (schema stopgap.restore/1) instead of the screen.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -462,6 +517,67 @@ mod tests {
         for scenario in stopgap_models::chunks::scenario::Scenario::ALL {
             assert!(chunks.contains(&scenario.to_string()), "{scenario}");
         }
+    }
+
+    /// Each command stands in the help once, with its own words, on one short line.
+    #[test]
+    fn the_help_has_every_command_in_a_group() {
+        let mut program = Args::command();
+        let help = program.render_help().to_string();
+        for command in Args::command().get_subcommands() {
+            let about = command.get_about().unwrap().to_string();
+            let name = command.get_name();
+            let lines = help.lines().filter(|line| {
+                let words = line
+                    .strip_prefix("  ")
+                    .and_then(|line| line.strip_prefix(name));
+                words.is_some_and(|words| words.trim() == about)
+            });
+            let times = if command.is_hide_set() { 0 } else { 1 };
+            assert_eq!(lines.count(), times, "{name}: {help}");
+        }
+        for (_, names) in GROUPS {
+            for name in names {
+                assert!(program.find_subcommand(name).is_some(), "{name}");
+            }
+        }
+        let mut commands = help.lines().skip_while(|line| !line.starts_with("Look at"));
+        let commands = commands.by_ref().take_while(|line| *line != "Options:");
+        for line in commands {
+            assert!(line.chars().count() <= 70, "{line}");
+        }
+        for heading in [
+            "Look at this machine:",
+            "Look at a program:",
+            "Ask what if:",
+            "Others:",
+        ] {
+            assert!(help.contains(&format!("\n{heading}\n")), "{help}");
+        }
+    }
+
+    /// The texts of all commands fit the usual terminal. Usage lines and examples are not wrapped.
+    #[test]
+    fn help_fits_80_columns() {
+        fn check(command: &mut clap::Command, path: &str) {
+            for help in [command.render_help(), command.render_long_help()] {
+                let text = help.to_string();
+                for line in text.lines().filter(|line| !line.starts_with("Usage:")) {
+                    assert!(line.chars().count() <= 80, "{path}: {line}");
+                }
+            }
+            let names: Vec<String> = command
+                .get_subcommands()
+                .map(|c| c.get_name().to_owned())
+                .collect();
+            for name in names {
+                let inner = command.find_subcommand_mut(&name).unwrap();
+                check(inner, &format!("{path} {name}"));
+            }
+        }
+        let mut program = Args::command();
+        program.build();
+        check(&mut program, "stopgap");
     }
 
     fn told(line: &str) -> String {

@@ -37,7 +37,7 @@ pub(crate) enum ProbeQuestion {
     Chunks(ChunksFlags),
     /// Do held buffers make everyone else wait when memory is short?
     Reclaim(ReclaimFlags),
-    /// How late does a thread wake? As cyclictest, but a missed period is a sample.
+    /// How late does a thread wake? Like cyclictest, but a missed period counts as a sample.
     Wakeup(WakeupFlags),
 }
 
@@ -79,12 +79,13 @@ impl ProbeQuestion {
 /// Flags of every probe.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ProbeCommon {
-    /// How long it should take, as 60s; runs that do not fit are left out, down to three, and after twice the
-    /// time (at least 10 s more than it) also those [default: 60s; reclaim: 110s; chunks --fragment: 9m].
+    /// Take about so long, as 60s. Runs that do not fit are left out, down to three; after twice
+    /// the time (at least 10 s more) these, too [default: 60s; reclaim: 110s; chunks --fragment:
+    /// 9m].
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     pub(crate) duration: Option<Nanos>,
-    /// Runs; the unit of evidence. Fewer than 3 give no interval [default: 10; reclaim: 6; chunks
-    /// --fragment: 3; roundtrip --x11: 30] [1 to 10k].
+    /// Make so many runs, the unit of evidence. Fewer than 3 give no interval [default: 10;
+    /// reclaim: 6; chunks --fragment: 3; roundtrip --x11: 30] [1 to 10k].
     #[arg(long, value_name = "N", value_parser = few::<1, MOST_RUNS>)]
     pub(crate) runs: Option<u32>,
     /// Measure with the parameters of this record of check or probe: its file, or its name where
@@ -127,13 +128,13 @@ impl ProbeCommon {
 #[derive(Debug, clap::Args)]
 #[command(mut_args(beside_again))]
 pub(crate) struct PlacementFlags {
-    /// Numbers of mappings to lay out, as 1000,10000,60000 [default: 100, 1,000, 10,000,
-    /// 20,000, 40,000 and just under vm.max_map_count].
+    /// Lay out these numbers of mappings, as 1000,10000,60000 [default: 100, 1,000, 10,000,
+    /// 20,000, 40,000 and just below vm.max_map_count].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = few::<0, U32>)]
     pub(crate) n: Vec<u32>,
-    /// What backs the mappings: memfd, anonymous; or whose buffer objects are made, mapped, touched, unmapped and
-    /// destroyed: vgem, dma-heap, udmabuf, gl (OpenGL ES pixel-buffer objects; needs a build with --features gl); or a
-    /// character device that is mapped itself: device:PATH.
+    /// Map memfd or anonymous memory. Or make, map, touch, unmap and destroy buffer objects of
+    /// vgem, dma-heap, udmabuf, gl (OpenGL ES pixel-buffer objects; needs a build with --features
+    /// gl). Or map a character device itself: device:PATH.
     #[arg(
         long,
         value_name = "LIST",
@@ -141,23 +142,24 @@ pub(crate) struct PlacementFlags {
         default_value = "memfd,anonymous"
     )]
     pub(crate) backend: Vec<Backend>,
-    /// Steps of pbobench at each N; half of them map [1 to 100m].
+    /// Carry out so many steps of pbobench at each N; half of them map [1 to 100m].
     #[arg(long, value_name = "N", default_value = "20000", value_parser = between::<1, MOST_OPERATIONS>)]
     pub(crate) steps: u64,
-    /// Numbers of threads at once, one of which only faults, as 2,4; 0 for none [default: 2,
-    /// 4, 8 and on to all CPUs].
+    /// Run so many threads at once, one of which only faults, as 2,4; 0 for none [default: 2, 4, 8
+    /// and so on to all CPUs].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = few::<0, U32>)]
     pub(crate) threads: Option<Vec<u32>>,
-    /// Loops of agua; 0 for none [up to 1m].
+    /// Carry out so many loops of agua; 0 for none [up to 1m].
     #[arg(long, value_name = "N", default_value = "50", value_parser = few::<0, 1_000_000>)]
     pub(crate) agua_loops: u32,
-    /// Mappings that agua keeps live at most [default: 200,000, or what fits] [up to 64m].
+    /// Keep at most so many mappings of agua live [default: 200,000, or what fits] [up to 64m].
     #[arg(long, value_name = "N", value_parser = few::<0, 64_000_000>)]
     pub(crate) agua_live: Option<u32>,
-    /// Mappings that agua drops when there are more [default: its share, 35,000 of 200,000] [up to 64m].
+    /// Drop so many mappings of agua when there are more [default: its share, 35,000 of 200,000]
+    /// [up to 64m].
     #[arg(long, value_name = "N", value_parser = few::<0, 64_000_000>)]
     pub(crate) agua_drop: Option<u32>,
-    /// Rounds of each form of freegap; 0 for none [up to 100m].
+    /// Carry out so many rounds of each form of freegap; 0 for none [up to 100m].
     #[arg(long, value_name = "N", default_value = "50000", value_parser = between::<0, MOST_OPERATIONS>)]
     pub(crate) freegap_rounds: u64,
     #[command(flatten)]
@@ -168,38 +170,39 @@ pub(crate) struct PlacementFlags {
 #[derive(Debug, clap::Args)]
 #[command(mut_args(beside_again))]
 pub(crate) struct RoundtripFlags {
-    /// How the client waits: poll, epoll, read (blocking) [default: all].
+    /// Let the client wait by poll, epoll, read (blocking) [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) client: Vec<ClientWait>,
-    /// How the server waits: select, poll, epoll [default: all].
+    /// Let the server wait by select, poll, epoll [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) server: Vec<Wait>,
-    /// Descriptors that the server waits for, all but one idle [default: 1,50,500] [1 to 1m].
+    /// Let the server wait for so many descriptors, all but one idle [default: 1,50,500] [1 to
+    /// 1m].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = few::<1, 1_000_000>)]
     pub(crate) k: Vec<u32>,
-    /// CPU time that the server spends on each request [default: 0,5us,50us,1ms].
+    /// Let the server use so much CPU time per request [default: 0,5us,50us,1ms].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
     pub(crate) work: Vec<Nanos>,
-    /// Requests sent by one write; a round trip ends with the last reply [default: 1].
+    /// Send so many requests by one write; a round trip ends with the last reply [default: 1].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = few::<0, U32>)]
     pub(crate) batch: Vec<u32>,
-    /// How a batch is answered: together (one writev), each (a write a reply) [default:
-    /// together].
+    /// Answer a batch together (one writev) or each (a write per reply) [default: together].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) reply: Vec<Reply>,
-    /// Where both run: one (the same CPU), two (one each), free [default: one]. Which CPUs,
-    /// --cpus says, the server's first.
+    /// Run both on one CPU, on two (one each), or free [default: one]. --cpus names the CPUs, the
+    /// server's first.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) on: Vec<Cpus>,
-    /// The client's scheduling policy: other, batch [default: other].
+    /// Schedule the client as other or batch [default: other].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) policy: Vec<ClientPolicy>,
-    /// Ask a real X server instead: Xvfb with 500 windows, xwininfo -root -tree, 30 runs on one CPU, on two
-    /// and placed freely (packages xvfb and x11-utils).
+    /// Ask a real X server instead: Xvfb with 500 windows and xwininfo -root -tree, 30 runs on one
+    /// CPU, on two and placed freely (packages xvfb and x11-utils).
     #[arg(long, conflicts_with_all = ["client", "server", "k", "work", "batch", "reply", "on",
           "policy", "round_trips"])]
     pub(crate) x11: bool,
-    /// Round trips in each phase of a run at most; fewer where the time is short [1 to 100m].
+    /// Make at most so many round trips in each phase of a run, fewer where the time is short [1
+    /// to 100m].
     #[arg(long, value_name = "N", default_value = "20000", value_parser = between::<1, MOST_OPERATIONS>)]
     pub(crate) round_trips: u64,
     #[command(flatten)]
@@ -209,52 +212,55 @@ pub(crate) struct RoundtripFlags {
 #[derive(Debug, clap::Args)]
 #[command(mut_args(beside_again))]
 pub(crate) struct ReclaimFlags {
-    /// What is done with memory: none, plain, mlock, shm-lock, shm-churn (locked and unlocked over and
-    /// over), vmsplice, io-uring, udmabuf. Costs a page are measured of all but none and shm-churn; beside the load
-    /// none always stands [default: costs of all, the load beside none, vmsplice, mlock, shm-lock].
+    /// Hold memory in these ways: none, plain, mlock, shm-lock, shm-churn (locked and unlocked
+    /// over and over), vmsplice, io-uring, udmabuf. The cost per page is measured for all but none
+    /// and shm-churn. The load always runs beside none, too [default: costs of all, the load
+    /// beside none, vmsplice, mlock, shm-lock].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) mode: Vec<Mode>,
-    /// Memory of each mode [default: 32M as root, else 4M, within RLIMIT_MEMLOCK].
+    /// Hold so much memory in each way [default: 32M as root, else 4M, within RLIMIT_MEMLOCK].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) bytes: Option<Bytes>,
-    /// Passes of reclaim over each set.
+    /// Let reclaim pass over each set so often.
     #[arg(long, value_name = "N", default_value = "3", value_parser = few::<0, U32>)]
     pub(crate) passes: u32,
-    /// Leave out the load (root and a memory cgroup): costs alone.
+    /// Measure the costs per page only, without the load, which needs root and a memory cgroup.
     #[arg(long, conflicts_with_all = ["load", "limit", "pinned", "file", "block", "each", "stall", "swappiness"])]
     pub(crate) no_load: bool,
-    /// What makes memory short: refault (a file slightly larger than its room, round and round), stream (a
-    /// file that never ends), populate (blocks, slightly more than the room; needs swap), mixed (refault, and
-    /// a block at a time).
+    /// Make memory short by refault (reads a file slightly larger than its room over and over),
+    /// stream (reads a file that never ends), populate (fills blocks slightly larger than the
+    /// room; needs swap) or mixed (refault, and a block at a time).
     #[arg(long, value_name = "LOAD", default_value = "mixed", value_parser = live_load)]
     pub(crate) load: Load,
-    /// Load: limit of the memory cgroup, the held set included.
+    /// Limit the memory cgroup of the load to this, the held set included.
     #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = size)]
     pub(crate) limit: Bytes,
-    /// Load: the held set; several in turn, as 32M,64M.
+    /// Hold so much memory beside the load; several sizes in turn, as 32M,64M.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "64M", value_parser = size)]
     pub(crate) pinned: Vec<Bytes>,
-    /// Load: the file that is read [default: an eighth more than the limit leaves].
+    /// Let the load read a file of this size [default: an eighth more than the limit leaves].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) file: Option<Bytes>,
-    /// Load: what is populated at a time.
+    /// Let the load populate blocks of this size.
     #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = size)]
     pub(crate) block: Bytes,
-    /// Load: how long one run of one mode takes once its room is full, the warm-up included [default: what
-    /// the time leaves, 250ms to 4s].
+    /// Run each mode so long once its room is full, the warm-up included [default: what the time
+    /// leaves, 250ms to 4s].
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) each: Option<Nanos>,
-    /// Load: from what length on populating a block counts as a stall.
+    /// Count populating a block as a stall from this length on.
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = time)]
     pub(crate) stall: Nanos,
-    /// Load: swappiness of its cgroup, 0 to 200 (cgroup version 1) [default: the machine's].
+    /// Set the swappiness of the load's cgroup, 0 to 200 (cgroup version 1) [default: the
+    /// machine's].
     #[arg(long, value_name = "N")]
     pub(crate) swappiness: Option<u32>,
-    /// Make a swap file of this size for the time of the probe (root) [default: none].
+    /// Make a swap file of this size while the probe runs (root) [default: none].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) swap: Option<Bytes>,
-    /// Nothing of the above: have this shrinker scan what it has, once, and time it an object (root,
-    /// CONFIG_SHRINKER_DEBUG). What it holds is freed: do not do this in production.
+    /// Instead of all above, let this shrinker scan its objects once and time each (root,
+    /// CONFIG_SHRINKER_DEBUG). The kernel frees what the shrinker holds: do not do this in
+    /// production.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["mode", "bytes", "passes", "no_load", "load", "limit",
           "pinned", "file", "block", "each", "stall", "swappiness", "swap", "duration", "runs"])]
     pub(crate) shrinker: Option<String>,
@@ -274,36 +280,39 @@ pub(crate) enum ChunksBackend {
 #[derive(Debug, clap::Args)]
 #[command(mut_args(beside_again))]
 pub(crate) struct ChunksFlags {
-    /// Ask another side: vfio maps a buffer of 4K, 64K and 2M pages for a PCI device that is bound to vfio-pci, and
-    /// counts the IOMMU entries; QEMU's edu also copies through the mapping.
+    /// Ask about mapping for a device instead: vfio maps a buffer of 4K, 64K and 2M pages for a
+    /// PCI device that is bound to vfio-pci, and counts the IOMMU entries. QEMU's edu also copies
+    /// through the mapping.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["strategy", "buffers", "fragment", "pinned"])]
     pub(crate) backend: Option<ChunksBackend>,
-    /// With --backend vfio: the device's address, as 0000:00:04.0 [default: the first edu, else the first].
+    /// Use the device of this address with --backend vfio, as 0000:00:04.0 [default: the first
+    /// edu, else the first].
     #[arg(long, value_name = "ADDRESS", requires = "backend")]
     pub(crate) device: Option<PciAddress>,
-    /// Buffer sizes, as 4M,64M [default: 4M,64M; with --fragment 64M; with --backend vfio one, 4M].
+    /// Build buffers of these sizes, as 4M,64M [default: 4M,64M; with --fragment 64M; with
+    /// --backend vfio one, 4M].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size)]
     pub(crate) size: Vec<Bytes>,
-    /// Strategies: base, mthp (every size that the kernel has) or one as mthp-64K, mthp-to-64K (all
-    /// sizes up to it at once), thp-direct, thp-noreclaim, collapse, hugetlb [default: all but
-    /// mthp-to-SIZE; see --fragment].
+    /// Try these strategies: base, mthp (every size that the kernel has) or one as mthp-64K,
+    /// mthp-to-64K (all sizes up to it at once), thp-direct, thp-noreclaim, collapse, hugetlb
+    /// [default: all but mthp-to-SIZE; see --fragment].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) strategy: Vec<Strategy>,
-    /// Buffers of each size that are held at once; fewer where they would be more than 128M
+    /// Hold so many buffers of each size at once, fewer where they would be more than 128M
     /// [default: 8; with --fragment 1] [1 to 100k].
     #[arg(long, value_name = "N", value_parser = few::<1, 100_000>)]
     pub(crate) buffers: Option<u32>,
-    /// Make memory fragmented first (root): keep this share of page frames, as 1/4, in all memory that is
-    /// free, for each strategy of each run anew (15 to 40 s each). Holds that share of what is free, so it
-    /// needs --memory; 6 GiB, on small machines a third, stay available at every moment. Strategies are
-    /// then by default base, thp-noreclaim, mthp-64K, mthp-to-64K, thp-direct.
+    /// Fragment memory first (root): keep this share of page frames, as 1/4, in all free memory,
+    /// anew for each strategy of each run (15 to 40 s each). This holds that share of free memory,
+    /// so it needs --memory; 6 GiB, on small machines a third, stay available at every moment. The
+    /// strategies are then by default base, thp-noreclaim, mthp-64K, mthp-to-64K, thp-direct.
     #[arg(long, value_name = "RATIO")]
     pub(crate) fragment: Option<Ratio>,
-    /// With --fragment: pin the kept pages, so that compaction cannot move them.
+    /// Pin the kept pages of --fragment, so that compaction cannot move them.
     #[arg(long, requires = "fragment")]
     pub(crate) pinned: bool,
-    /// Use the knobs of transparent huge pages and hugetlb as they stand; without it root sets
-    /// them for each strategy and puts them back.
+    /// Leave the knobs of transparent huge pages and hugetlb as they are. Without this flag root
+    /// sets them for each strategy and puts them back.
     #[arg(long)]
     pub(crate) no_knobs: bool,
     #[command(flatten)]
@@ -313,22 +322,25 @@ pub(crate) struct ChunksFlags {
 /// Flags of `probe reclaim --as-gem-syslatency`: its own letters.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct GemSyslatencyFlags {
-    /// Mail 004's protocol instead, without its GPU: IGT's gem_syslatency, its lines and letters.
+    /// Follow mail 004's protocol instead, without its GPU: the lines and letters of IGT's
+    /// gem_syslatency.
     #[arg(long, conflicts_with_all = ["mode", "bytes", "passes", "no_load", "load", "limit", "pinned", "file",
           "block", "each", "swappiness", "swap", "shrinker", "duration", "runs"])]
     pub(crate) as_gem_syslatency: bool,
-    /// As gem_syslatency: how long it measures; it always ends [default: 10].
+    /// As gem_syslatency: measure so long; it always ends [default: 10].
     #[arg(short = 't', value_name = "SECONDS", requires = "as_gem_syslatency",
           value_parser = between::<1, 86_400>)]
     pub(crate) seconds: Option<u64>,
-    /// As gem_syslatency: walk the root file system in the background, from 5 s before, and map each file (reads only).
+    /// As gem_syslatency: walk the root file system in the background, from 5 s before on, and map
+    /// each file (reads only).
     #[arg(short = 'b', requires = "as_gem_syslatency")]
     pub(crate) background: bool,
-    /// As gem_syslatency: measure mapping, touching and unmapping 2 MiB instead of a timer, beside threads that make and
-    /// drop objects of 16 MiB.
+    /// As gem_syslatency: measure how long it takes to map, touch and unmap 2 MiB instead of a
+    /// timer, beside threads that make and drop objects of 16 MiB.
     #[arg(short = 'm', requires = "as_gem_syslatency")]
     pub(crate) memory_mode: bool,
-    /// As gem_syslatency: print one number: 0 passes of busy threads, 1 mean latency, 2 folded maximum (us).
+    /// As gem_syslatency: print one number: 0 passes of busy threads, 1 mean latency, 2 folded
+    /// maximum (us).
     #[arg(
         short = 'f',
         value_name = "FIELD",
@@ -343,17 +355,17 @@ pub(crate) struct GemSyslatencyFlags {
 #[derive(Debug, clap::Args)]
 #[command(mut_args(beside_again))]
 pub(crate) struct WakeupFlags {
-    /// Between two intended wake-ups; 50us to 1s.
+    /// Let this time pass between two intended wake-ups; 50us to 1s.
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
     pub(crate) interval: Nanos,
-    /// Scheduling policy: fifo (SCHED_FIFO; where it is refused the ordinary one, and that is said),
-    /// other (SCHED_OTHER).
+    /// Schedule the threads as fifo (SCHED_FIFO; where the kernel refuses it, as other, and the
+    /// screen says so) or as other (SCHED_OTHER).
     #[arg(long, value_name = "POLICY", default_value = "fifo")]
     pub(crate) policy: wakeup::Policy,
-    /// Priority under fifo, 1 to 99 [default: 80].
+    /// Set the priority under fifo, 1 to 99 [default: 80].
     #[arg(long, value_name = "N", value_parser = few::<1, 99>)]
     pub(crate) priority: Option<u32>,
-    /// From what lateness on a wake-up counts as a stall.
+    /// Count a wake-up as a stall from this lateness on.
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = time)]
     pub(crate) stall: Nanos,
     #[command(flatten)]

@@ -35,34 +35,36 @@ pub(crate) enum ReplayQuestion {
 /// Flags of `replay placement`, and of `stopgap-bench`.
 #[derive(Debug, clap::Args)]
 pub struct ReplayPlacement {
-    /// What is carried out: pbobench, agua, freegap (all its forms), frag, aligned, limits, tight
-    /// (1.03 and 1.06 times the bytes), many-sizes, phases, sequential, all; or the file of a trace.
+    /// Carry out a workload: pbobench, agua, freegap (all its forms), frag, aligned, limits, tight
+    /// (1.03 and 1.06 times the bytes), many-sizes, phases, sequential, all. Or the file of a
+    /// trace.
     #[arg(value_name = "WORKLOAD|TRACE")]
     pub(crate) input: OsString,
-    /// Policies: linux-2.6.35, linux-3.4, linux-3.8, van-riel-v1, weiner-lazy, linux-6.1, linux-6.7,
-    /// linux-6.12, best-fit, best-fit-no-coalesce, stopgap, or all [default: all].
+    /// Try these policies: linux-2.6.35, linux-3.4, linux-3.8, van-riel-v1, weiner-lazy,
+    /// linux-6.1, linux-6.7, linux-6.12, best-fit, best-fit-no-coalesce, stopgap, or all [default:
+    /// all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) policy: Vec<String>,
-    /// The workload's size, as 1k,10k,1m; four and more show growth [default: pbobench 100,1k,10k,
-    /// 20k,40k as in mail 000; what the workload usually has].
+    /// Set the workload's size, as 1k,10k,1m; four sizes or more show growth [default: the
+    /// workload's; pbobench 100,1k,10k,20k,40k as in mail 000].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count)]
     pub(crate) n: Vec<u64>,
-    /// Operations at each N: maps, unmaps and protections [default: what the workload usually has,
-    /// 200k where there are several N] [up to 100m].
+    /// Carry out so many operations at each N: maps, unmaps and protections [default: the
+    /// workload's; 200k where there are several N] [up to 100m].
     #[arg(long, value_name = "N", value_parser = between::<0, MOST_OPERATIONS>)]
     pub(crate) ops: Option<u64>,
-    /// Seed of every random choice.
+    /// Set the seed of every random choice.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// From which end every map looks: top-down, bottom-up [default: as the policy likes].
+    /// Let every map search from this end: top-down, bottom-up [default: the policy's own].
     #[arg(long, value_name = "DIRECTION", value_parser = direction)]
     pub(crate) direction: Option<Direction>,
-    /// For a recorded trace: the process whose memory map is replayed [default: the only one that
-    /// maps or unmaps].
+    /// Replay the memory map of this process of a trace [default: the only one that maps or
+    /// unmaps].
     #[arg(long, value_name = "PID", value_parser = pid)]
     pub(crate) pid: Option<u32>,
-    /// Memory that all policies may take, as 512M [default: the least of a quarter of MemAvailable
-    /// and 2G].
+    /// Let all policies use so much memory, as 512M [default: a quarter of MemAvailable, at most
+    /// 2G].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<Bytes>,
     /// Print the record (JSON, schema stopgap.replay/1) instead of the tables.
@@ -90,7 +92,8 @@ impl ReplayPlacement {
 /// does not see where there is another inside.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RecordFlags {
-    /// Print the record (JSON, schema stopgap.replay/1, of advise stopgap.advise/1) instead of the tables.
+    /// Print the record (JSON, schema stopgap.replay/1; of advise stopgap.advise/1) instead of the
+    /// tables.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]

@@ -11,19 +11,19 @@ use super::values::{U32, count, few, fixed_cpus, time, yes_no};
 /// Each combination of what is given is carried out, by each policy.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReplayRoundtrip {
-    /// A recorded trace: its clients and servers are what is carried out, as they were seen to talk, and what the trace
-    /// counted stands beside [default: the cells of the flags below].
+    /// Carry out the clients and servers of this trace as they were seen to talk, and show what
+    /// the trace counted beside the model's figures [default: the cells of the flags below].
     #[arg(value_name = "TRACE", conflicts_with_all = [
         "client", "server", "k", "work", "think", "batch", "reply", "on", "client_policy", "beside",
     ])]
     pub(crate) trace: Option<PathBuf>,
-    /// Whose wake-up rules: linux-2.6.35, linux-6.12, or all [default: all].
+    /// Follow these rules of waking up: linux-2.6.35, linux-6.12, or all [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) policy: Vec<String>,
-    /// How the client waits: poll, epoll, read (blocking) [default: all].
+    /// Let the client wait by poll, epoll, read (blocking) [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) client: Vec<ClientWait>,
-    /// How the server waits: select, poll, epoll.
+    /// Let the server wait by select, poll, epoll.
     #[arg(
         long,
         value_name = "LIST",
@@ -31,19 +31,20 @@ pub(crate) struct ReplayRoundtrip {
         default_value = "poll"
     )]
     pub(crate) server: Vec<Wait>,
-    /// Descriptors that the server waits for, all but one idle.
+    /// Let the server wait for so many descriptors, all but one idle.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1", value_parser = few::<0, U32>)]
     pub(crate) k: Vec<u32>,
-    /// CPU time that the server spends on each request [default: 0,5us,50us,1ms].
+    /// Let the server use so much CPU time per request [default: 0,5us,50us,1ms].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
     pub(crate) work: Vec<Nanos>,
-    /// CPU time that the client spends between the last reply and its next request [default: 0].
+    /// Let the client use so much CPU time between the last reply and its next request [default:
+    /// 0].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = time)]
     pub(crate) think: Vec<Nanos>,
-    /// Requests sent by one write; a round trip ends with the last reply.
+    /// Send so many requests by one write; a round trip ends with the last reply.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1", value_parser = few::<0, U32>)]
     pub(crate) batch: Vec<u32>,
-    /// How a batch is answered: together (one writev), each (a write a reply).
+    /// Answer a batch together (one writev) or each (a write per reply).
     #[arg(
         long,
         value_name = "LIST",
@@ -51,7 +52,7 @@ pub(crate) struct ReplayRoundtrip {
         default_value = "together"
     )]
     pub(crate) reply: Vec<Reply>,
-    /// Where both run: one (the same CPU), two (one each).
+    /// Run both on one CPU, or on two (one each).
     #[arg(
         long,
         value_name = "LIST",
@@ -60,7 +61,7 @@ pub(crate) struct ReplayRoundtrip {
         value_parser = fixed_cpus
     )]
     pub(crate) on: Vec<Cpus>,
-    /// The client's scheduling policy: other, batch.
+    /// Schedule the client as other or batch.
     #[arg(
         long,
         value_name = "LIST",
@@ -68,23 +69,25 @@ pub(crate) struct ReplayRoundtrip {
         default_value = "other"
     )]
     pub(crate) client_policy: Vec<ClientPolicy>,
-    /// Whether the wake-up for room to write says so, and pollers for input sleep on: yes (since Linux 2.6.37), no.
+    /// Let the wake-up for room to write say so, and let pollers for input sleep on: yes (since
+    /// Linux 2.6.37), no.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = yes_no, default_value = "yes")]
     pub(crate) keyed: Vec<bool>,
-    /// Whether a wake-up may pre-empt: yes, no.
+    /// Let a wake-up pre-empt: yes, no.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = yes_no, default_value = "yes")]
     pub(crate) preempt: Vec<bool>,
-    /// Whether a writev of several messages wakes once, as Linux does, or once a message: yes, no.
+    /// Let a writev of several messages wake once, as Linux does (yes), or once per message (no).
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = yes_no, default_value = "yes")]
     pub(crate) merge: Vec<bool>,
-    /// Round trips of each row.
+    /// Make so many round trips per row.
     #[arg(long, value_name = "N", value_parser = count, default_value = "2000")]
     pub(crate) round_trips: u64,
-    /// The record of a `stopgap probe roundtrip`: what it measured stands beside what is modelled, by the prices that it
-    /// measured; without --client and --work all its cells are carried out.
+    /// Show what the record of a `stopgap probe roundtrip` measured beside the model's figures, at
+    /// the prices that it measured. Without --client and --work all cells of the record are
+    /// carried out.
     #[arg(long, value_name = "FILE")]
     pub(crate) beside: Option<PathBuf>,
-    /// Seed of how much more or less each step takes.
+    /// Set the seed of how much more or less each step takes.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     #[command(flatten)]

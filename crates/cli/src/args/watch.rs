@@ -8,80 +8,87 @@ use stopgap_tracer::waits::syscall_names;
 use super::values::{pid, process_name, size, time};
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "A stall is a pair of files, stall-TIME.txt (the page: what fired, the cause, and \
-                  explain's findings) and stall-TIME.parquet (the trace, with the stall in its middle), \
-                  and a line on standard output. kill -USR1 takes a window now; Ctrl-C ends. Needs BPF: root, \
-                  or CAP_BPF and CAP_PERFMON. Start with: stopgap watch"
-)]
+#[command(after_help = "\
+Each stall becomes two files and a line on standard output. stall-TIME.txt says
+what fired and the cause, and has explain's findings. stall-TIME.parquet is the
+trace, with the stall in its middle. kill -USR1 takes a window now. Ctrl-C ends.
+Watch needs BPF: root, or CAP_BPF and CAP_PERFMON.
+
+Start with: sudo stopgap watch")]
 pub(crate) struct Watch {
-    /// Stalls of this process, all its threads and what they start fire, until it ends; several as 17,42 or by repeating it
-    /// [default: those of any process]. The trace has all threads of the machine in any case.
+    /// Fire at stalls of these processes, as 17,42, of all their threads and of what they start,
+    /// until they end; repeatable [default: any process]. The trace has all threads of the machine
+    /// in any case.
     #[arg(short, long, value_name = "PID", value_parser = pid, value_delimiter = ',')]
     pub(crate) pid: Vec<u32>,
-    /// Stalls of the processes in this control group (a folder below /sys/fs/cgroup) and below it fire, and of what they
-    /// start, those that come later too; repeatable.
+    /// Fire at stalls of the processes in this control group (a folder below /sys/fs/cgroup) and
+    /// below it, and of what they start, later ones too; repeatable.
     #[arg(long, value_name = "DIR")]
     pub(crate) cgroup: Vec<PathBuf>,
-    /// Stalls of threads and processes of this name fire (at most 15 bytes, as ps -o comm prints it); repeat
-    /// it for more names.
+    /// Fire at stalls of threads and processes of this name (at most 15 bytes, as ps -o comm
+    /// prints it); repeatable.
     #[arg(long, value_name = "NAME", value_parser = process_name)]
     pub(crate) comm: Vec<String>,
-    /// Pressure that fires, as 150ms/1s: tasks waited for memory for 150 ms within a second. With the
-    /// resource before it for one alone, as memory=150ms/1s,io=700ms/1s; off: none. Windows of 500ms to
-    /// 10s [default: memory=150ms/1s,io=700ms/1s].
+    /// Fire at this pressure, as 150ms/1s: tasks waited for memory for 150 ms within a second.
+    /// Name a resource for one alone, as memory=150ms/1s,io=700ms/1s; off: never. A window is
+    /// 500ms to 10s [default: memory=150ms/1s,io=700ms/1s].
     #[arg(long, value_name = "[RESOURCE=]STALL/WINDOW", value_delimiter = ',', value_parser = psi)]
     pub(crate) psi: Vec<Psi>,
-    /// Time that a thread loses in one system call, asleep or without a CPU, and that fires, as
-    /// fsync=50ms,futex=1s. Beside calls: fault (page faults), any (calls and faults but for waits for work,
-    /// as poll), run-queue (ready without a CPU), blocked (state D), stopped (by SIGSTOP), cpu-quota; off: none [default:
+    /// Fire where a thread loses so much time in one system call, asleep or without a CPU, as
+    /// fsync=50ms,futex=1s. Besides calls there are fault (page faults), any (calls and faults,
+    /// except waits for work, as poll), run-queue (ready without a CPU), blocked (state D),
+    /// stopped (by SIGSTOP) and cpu-quota; off: never [default:
     /// any=250ms,run-queue=100ms,blocked=1s,stopped=250ms,cpu-quota=100ms].
     #[arg(long, value_name = "WHAT=TIME", value_delimiter = ',', value_parser = slow)]
     pub(crate) slow: Vec<Slow>,
-    /// Growth that fires, as 24h/1m: at the rate of the last minute a process would have as many mappings as the kernel
-    /// allows (vm.max_map_count) within 24 hours; off: none. The page names the code that maps.
+    /// Fire at this growth, as 24h/1m: at the rate of the last minute a process would have as many
+    /// mappings as the kernel allows (vm.max_map_count) within 24 hours; off: never. The page
+    /// names the code that maps.
     #[arg(long, value_name = "TIME/WINDOW", value_parser = growth, default_value = "24h/1m")]
     pub(crate) map_growth: MapGrowth,
-    /// A mark that fires: the NAME that a program gives to stopgap_mark() (stopgap_mark.h). Repeat it for more.
+    /// Fire at this mark: the NAME that a program gives to stopgap_mark() (stopgap_mark.h);
+    /// repeatable.
     #[arg(long, value_name = "NAME")]
     pub(crate) mark: Vec<String>,
-    /// Frames that fire when they are late: those of the threads of this process or of this name, as game, 812 or game=60Hz, or
-    /// those that a program ends by stopgap_mark(), as mark:frame. Watch learns the period from 16 beats, or it is given, as 60Hz
-    /// or 16.7ms. A frame is what a thread does from one sleep for its next beat to the next; such a sleep is never late. Repeat
-    /// it for more.
+    /// Fire at late frames: those of the threads of this process or of this name, as game, 812 or
+    /// game=60Hz, or those that a program ends by stopgap_mark(), as mark:frame. Watch learns the
+    /// period from 16 beats unless it is given, as 60Hz or 16.7ms. A frame is what a thread does
+    /// from one sleep for its next beat to the next; such a sleep is never late. Repeatable.
     #[arg(long, value_name = "WHO[=RATE]", value_parser = frame)]
     pub(crate) frame: Vec<Frame>,
-    /// How much longer than its period a frame takes that fires [default: one period].
+    /// Call a frame late where it takes so much longer than its period [default: one period].
     #[arg(long, value_name = "TIME", value_parser = time, requires = "frame")]
     pub(crate) frame_late: Option<Nanos>,
-    /// Write the last seconds to a file of --buffer bytes, too, and sync it each second: after the machine has hung or lost
-    /// power, the next watch into the same directory makes a page of it.
+    /// Also write the last seconds to a file of --buffer bytes, and sync it every second. After a
+    /// hang or a loss of power, the next watch into the same directory makes a page of it.
     #[arg(long)]
     pub(crate) survive: bool,
-    /// Directory for the stalls [default: watch in where records go: $XDG_STATE_HOME/stopgap or
-    /// ~/.local/state/stopgap, else a private folder under the temporary directory].
+    /// Write stalls into this directory [default: watch in where records go:
+    /// $XDG_STATE_HOME/stopgap or ~/.local/state/stopgap].
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// Seconds before a stall that its trace has, as far as the buffer holds them.
+    /// Keep so much time before a stall in its trace, as far as the buffer holds it.
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s")]
     pub(crate) keep: Nanos,
-    /// Memory for what happened last, as 64M.
+    /// Use so much memory for the last seconds, as 64M.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64M")]
     pub(crate) buffer: Bytes,
-    /// The most that stalls may take on the disk; the oldest go first.
+    /// Let stalls take so much of the disk; the oldest go first.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
     pub(crate) disk: Bytes,
     /// Stop after this time, as 8h [default: at Ctrl-C, or when the process ends].
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     pub(crate) duration: Option<Nanos>,
-    /// Print a line of JSON a stall, and one at the end (schema stopgap.watch/3).
+    /// Print a line of JSON per stall, and one at the end (schema stopgap.watch/3).
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print what threads lost time to in the last TIME, as -24h, -30m or -7d, by cause, with a picture, and watch nothing. Each watch
-    /// keeps a history of 30 days in DIR/history. With --json schema stopgap.history/1.
+    /// Watch nothing, and print what threads lost time to in the last TIME, as -24h, -30m or -7d,
+    /// by cause, with a picture. Each watch keeps a history of 30 days in DIR/history. With
+    /// --json: schema stopgap.history/1.
     #[arg(long, value_name = "TIME", value_parser = back, allow_hyphen_values = true)]
     pub(crate) history: Option<Nanos>,
-    /// Write the history as an HTML page with a picture, too: time lost by cause over time. - is standard output.
+    /// Also write the history as an HTML page with a picture of lost time by cause. - is standard
+    /// output.
     #[arg(
         long,
         value_name = "FILE",
