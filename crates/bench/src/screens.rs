@@ -1,9 +1,9 @@
 //! `stopgap-bench screens`: what the documents show is what the commands print.
 //!
 //! Two kinds of text are read. The README and `docs/` name commands: each is parsed, and run as written unless a comment before
-//! its block says why not (see [`documents`]). Screens of models, which are the same on each machine, are compared, and of
-//! `replay placement`, whose times are this machine's, the counts. `checks/capabilities/` lists what a user can do, each with a
-//! command; there every block is run, and all that a command prints is compared.
+//! its block says why not (see [`documents`]). Screens of models, which are the same on each machine, are compared.
+//! `checks/capabilities/` lists what a user can do, each with a command; there every block is run, and all that a command prints
+//! is compared.
 
 mod documents;
 
@@ -336,80 +336,12 @@ fn of_a_model(command: &str) -> bool {
             .any(|part| command.contains(part))
 }
 
-fn of_placement(command: &str) -> bool {
-    command.starts_with("stopgap replay placement") && !command.contains(".parquet")
-}
-
-/// Returns the cells of a table of `replay placement` that no clock decides, by policy and N, and the lines about work over N.
-fn counts(screen: &str) -> Vec<Vec<&str>> {
-    const COUNTS: &[&str] = &[
-        "policy",
-        "N",
-        "ops",
-        "work/map",
-        "steps/op",
-        "span/live",
-        "failed",
-    ];
-    let cells = |line| -> Vec<&str> {
-        let cells = str::split(line, "  ").map(str::trim);
-        cells.filter(|cell| !cell.is_empty()).collect()
-    };
-    let mut head = Vec::new();
-    let mut rows = Vec::new();
-    for line in screen.lines() {
-        let row = cells(line);
-        match row.first() {
-            Some(&"policy") => head = row,
-            _ if row.get(1) == Some(&"work a map") => rows.push(row),
-            Some(_) if row.len() == head.len() => {
-                let kept = head
-                    .iter()
-                    .zip(&row)
-                    .filter(|(name, _)| COUNTS.contains(name));
-                rows.push(kept.map(|(_, cell)| *cell).collect());
-            }
-            _ => head.clear(),
-        }
-    }
-    rows
-}
-
-/// A row of the table of advice in docs/questions/chunks.md, as the command and what it must print.
-fn advice(row: &str) -> Option<(String, Vec<String>)> {
-    let cells: Vec<String> = row
-        .split('|')
-        .map(|cell| cell.trim().replace('`', ""))
-        .collect();
-    let [_, memory, access, answer, runner_up, _] = &cells[..] else {
-        return None;
-    };
-    // `list (as good: old, ttm), 0.64 ms; below 34 passes fold`
-    let (answer, below) = answer.split_once("; below ").unwrap_or((answer, ""));
-    let (policy, rest) = answer.split_once(" (as good: ")?;
-    let (as_good, time) = rest.split_once("), ")?;
-    let mut parts = vec![
-        format!("use {policy}: {time} in a buffer's life"),
-        format!("as good: {as_good}"),
-        format!("runner-up {runner_up}"),
-    ];
-    if let Some((passes, first)) = below.split_once(" passes ") {
-        parts.push(format!("by passes: {first}, from {passes} on {policy}"));
-    }
-    let command = format!("stopgap advise chunks {memory} --device 4K,64K,2M --access {access}");
-    Some((command, parts))
-}
-
 /// How what a command prints is judged.
 enum Rule {
     /// All of it is the screen.
     Whole,
     /// The screen stands in it.
     Excerpt,
-    /// The counts of a table of `replay placement` are the screen's.
-    Counts,
-    /// These texts stand in it.
-    Parts(Vec<String>),
     /// It ends with the screen's status.
     Ends,
 }
@@ -425,54 +357,23 @@ fn fault(rule: &Rule, screen: &Screen, status: Option<i32>, printed: &str) -> Op
     match rule {
         Rule::Whole => difference(screen, printed, true),
         Rule::Excerpt => difference(screen, printed, false),
-        Rule::Counts => {
-            let (now, rows) = (counts(printed), counts(&screen.below));
-            let lost = rows.iter().find(|row| !now.contains(row))?;
-            Some(format!("no row {lost:?} in {now:#?}"))
-        }
         Rule::Ends => None,
-        Rule::Parts(parts) => {
-            let now = words(printed, Fence::default()).join(" ");
-            let lost = parts.iter().find(|part| !now.contains(*part))?;
-            Some(format!("no {lost:?} in {now}"))
-        }
     }
 }
 
-/// Returns what to check of a document; of a `list` each command.
+/// Returns what to check of a document; of a `list` all that each command prints.
 fn checks(text: &str, list: bool) -> Vec<(Rule, Screen)> {
     let rule = |screen: Screen| {
-        let command = &screen.command;
         let rule = if list {
             Rule::Whole
-        } else if screen.below.is_empty() {
-            Rule::Ends
-        } else if of_a_model(command) {
+        } else if !screen.below.is_empty() && of_a_model(&screen.command) {
             Rule::Excerpt
-        } else if of_placement(command) && !counts(&screen.below).is_empty() {
-            Rule::Counts
         } else {
             Rule::Ends
         };
         (rule, screen)
     };
-    let mut checks: Vec<_> = screens(text, !list).into_iter().map(rule).collect();
-    if list {
-        return checks;
-    }
-    let rows = text.lines().enumerate();
-    let rows = rows.skip_while(|(_, row)| !row.starts_with("| memory | device {4K,64K,2M}"));
-    for (at, row) in rows.take_while(|(_, row)| row.starts_with('|')).skip(2) {
-        checks.extend(advice(row).map(|(command, parts)| {
-            let screen = Screen {
-                line: at + 1,
-                command,
-                ..Screen::default()
-            };
-            (Rule::Parts(parts), screen)
-        }));
-    }
-    checks
+    screens(text, !list).into_iter().map(rule).collect()
 }
 
 /// Returns the tests that a document names, as `crates/x/tests/y.rs::name`, and that are missing below `root`.
@@ -726,23 +627,5 @@ mod tests {
         let told = difference(&screen, "one two 3 four", true).unwrap();
         assert!(told.contains("has: three four"), "{told}");
         assert!(told.contains("is:       3 four"), "{told}");
-    }
-
-    #[test]
-    fn counts_are_compared_without_times() {
-        let table = "policy  N  ns/op  steps/op\nold     4     17      2.00\n\n";
-        assert_eq!(counts(table), [["old", "4", "2.00"]]);
-    }
-
-    #[test]
-    fn a_row_of_advice_is_a_command_and_its_answer() {
-        let row = "| `thread` | linear | `list` (as good: `old`), 0.64 ms; below 34 passes `fold` | `ttm` |";
-        let (command, parts) = advice(row).unwrap();
-        assert_eq!(
-            command,
-            "stopgap advise chunks thread --device 4K,64K,2M --access linear"
-        );
-        assert_eq!(parts[0], "use list: 0.64 ms in a buffer's life");
-        assert_eq!(parts[3], "by passes: fold, from 34 on list");
     }
 }
