@@ -99,7 +99,19 @@ impl Screen {
         let width = self.style.width.clamp(80, WIDEST);
         for (index, part) in table.in_parts(width).iter().enumerate() {
             self.text += if index > 0 { "\n" } else { "" };
-            self.text += &part.text(self.style);
+            // Sentences in a cell are wrapped there.
+            let style = Style {
+                width,
+                ..self.style
+            };
+            let text = part.text(style);
+            let fits = text
+                .lines()
+                .all(|line| line.chars().count() <= usize::from(width) + 10);
+            self.text += &match fits {
+                true => text,
+                false => part.arranged(style, ContentArrangement::Dynamic),
+            };
         }
     }
 

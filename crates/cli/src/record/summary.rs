@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use stopgap_report::text::plain;
+use stopgap_report::text::{plain, wrap};
 use stopgap_trace::Metadata;
 
 use super::{Done, Finish};
 
 /// The kind of the rows that say when a thread was off its CPU, and why.
 const WAIT: &str = "wait";
+
+/// Columns of a line's text.
+const WIDTH: u16 = 90;
 
 /// The summary of the recording in the file `path`; `done` says how it ended, where that is known.
 pub(super) fn text(
@@ -19,7 +22,11 @@ pub(super) fn text(
     path: &Path,
 ) -> String {
     let mut lines = Vec::new();
-    let mut line = |what: &str, text: &str| lines.push(format!("{what:<10}{}\n", plain(text)));
+    let mut line = |what: &str, text: &str| {
+        let text = wrap(&plain(text), WIDTH, 0);
+        let text = text.trim_end().replace('\n', &format!("\n{:10}", ""));
+        lines.push(format!("{what:<10}{text}\n"));
+    };
     let source = metadata.source.as_deref().unwrap_or("unknown");
     line("recorded", source);
     if let Some(done) = done {
@@ -59,7 +66,9 @@ pub(super) fn text(
     for missing in &metadata.missing {
         line("missing", &format!("{}: {}", missing.what, missing.why));
     }
-    line("trace", &path.display().to_string());
+    // A path is there to be copied: it is not broken.
+    let path = plain(&path.display().to_string());
+    lines.push(format!("{:<10}{path}\n", "trace"));
     lines.concat()
 }
 

@@ -37,6 +37,7 @@ mod replay_chunks;
 mod replay_reclaim;
 mod report;
 mod run;
+mod screens;
 mod shared_folder;
 mod snapshot;
 mod voice;

@@ -52,6 +52,9 @@ fn reason(answer: &Answer) -> String {
         let up = up.map_or(String::new(), |(up, _)| format!(" (up {up})"));
         return format!("memory is not fragmented{up}");
     }
+    if why.starts_with("fragmented") && why.contains("nothing had to be compacted") {
+        return "enough large blocks are free: nothing was compacted".to_owned();
+    }
     if why.starts_with("no swap") {
         return "without swap no such stall can be made".to_owned();
     }

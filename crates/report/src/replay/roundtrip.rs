@@ -77,6 +77,7 @@ pub(super) fn say(replay: &Replay, setting: &RoundtripSetting, screen: &mut Scre
     screen.say_by(0, sentence(&rows));
     screen.say_by(0, &flags.common);
     screen.add("\n");
+    table.keys = flags.varied.len() + 1;
     screen.table(&table);
     let factors = rows
         .iter()
