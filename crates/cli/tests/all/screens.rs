@@ -106,7 +106,6 @@ const SCREENS: &[(&str, Kind, &str)] = &[
         Stored,
         "report --terminal files/check.json",
     ),
-    ("prune", Live, "prune --older 30d --dry-run"),
 ];
 
 /// Columns that a line may have where no terminal says how many there are.
