@@ -126,7 +126,7 @@ fn printed(run: &Run, command: &str) -> String {
         text(&output.stderr)
     );
     let here = run.directory.path().display().to_string();
-    let own = |line: &&str| !line.starts_with("record /") && !line.starts_with("again ");
+    let own = |line: &&str| !line.starts_with("record ") && !line.starts_with("again ");
     let all = text(&output.stdout)
         .replace(&here, "~")
         .replace(crate::common::STOPGAP, "stopgap");
