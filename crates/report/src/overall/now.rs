@@ -18,7 +18,7 @@ pub const DISK_FULL: f64 = 5.0;
 /// The same as a cause: a second of 5 is lost.
 const DISK_CAUSE: f64 = 20.0;
 /// Per cent of 10 s in which some thread waited for a disk while others ran.
-const DISK_SOME: f64 = 50.0;
+const DISK_SOME: f64 = 20.0;
 /// Mean milliseconds a request. Seeking disks under a light load take 20.
 pub const DISK_MS: f64 = 100.0;
 /// Per cent of 10 s in which every thread that had work waited for memory; 0 where memory is at hand.

@@ -271,7 +271,7 @@ fn a_disk_is_waited_for_while_others_run() {
     assert!(
         overall.now[1]
             .sentence
-            .contains("93 % of the last 10 s (warns at 50 %)")
+            .contains("93 % of the last 10 s (warns at 20 %)")
     );
 }
 
