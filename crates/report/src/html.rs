@@ -159,12 +159,13 @@ pub fn page(sources: &[Source]) -> String {
 /// about several runs.
 fn sections(sources: &[Source], sides: &[Side<'_>]) -> Vec<(String, String, String)> {
     let (mut first, mut last) = (Vec::new(), Vec::new());
+    let alone = sources.len() == 1;
     for (index, Source { name, document }) in sources.iter().enumerate() {
         let id = format!("record-{index}");
         match document {
             Document::Run(_) => {}
             Document::Compare(it) => {
-                let html = compared::section(&id, name, it, sources.len() == 1);
+                let html = compared::section(&id, name, it, alone);
                 first.push((id, called(it), html));
             }
             Document::Other(it) => {
@@ -176,11 +177,11 @@ fn sections(sources: &[Source], sides: &[Side<'_>]) -> Vec<(String, String, Stri
                 last.push((id, format!("what if, {}", it.question), html));
             }
             Document::Explain(it) => {
-                let html = explained::section(&id, name, it);
+                let html = explained::section(&id, name, it, alone);
                 last.push((id, "trace".to_owned(), html));
             }
             Document::History(it) => {
-                let html = history::section(&id, name, it);
+                let html = history::section(&id, name, it, alone);
                 last.push((id, "history".to_owned(), html));
             }
         }

@@ -165,7 +165,7 @@ impl Chart {
         let (x, y) = self.spans.unwrap_or(needs);
         let title = escaped(&self.title);
         let cut = match self.cuts(x, y) {
-            true => " An arrow at the edge: the interval goes on; the figures have its end.",
+            true => " An arrow at the edge means that the interval goes on; Figures has its end.",
             false => "",
         };
         format!(
@@ -282,7 +282,7 @@ mod tests {
         layer.shapes = vec![Shape::Marks(vec![(1.0, 0.0)])];
         chart.layers = vec![layer];
         let html = chart.html();
-        assert!(html.contains("a write per reply</text>"), "{html}");
+        assert!(html.contains(">write per reply</text>"), "{html}");
         assert!(
             !html.contains(label) && !html.contains('\u{2026}'),
             "{html}"

@@ -16,17 +16,19 @@ const MOST_DOTTED: usize = 8;
 /// Runs of a side that are drawn; of more every so many-th by its figure.
 const MOST_DOTS: usize = 200;
 
-/// Returns the section of a comparison. Its warnings stand in it where it is not `alone` in the page, which has them at its top.
+/// Returns the section of a comparison. Its verdict and its warnings stand in it where it is not `alone` in the page, which has them at its top.
 pub(super) fn section(id: &str, name: &str, comparison: &Comparison, alone: bool) -> String {
     let (before, after) = (&comparison.before, &comparison.after);
     let mut section = Section::new(
         id,
         &format!("compared: {} with {}", before.name, after.name),
     );
-    section.verdict(
-        Some(top::of_comparison(comparison)),
-        &comparison.verdict.text,
-    );
+    if !alone {
+        section.verdict(
+            Some(top::of_comparison(comparison)),
+            &comparison.verdict.text,
+        );
+    }
     section.paragraph(&format!(
         "{name}: {} and {} runs, seed {}, margin {} %.",
         before.runs,

@@ -35,7 +35,7 @@ pub(super) fn chart(
         let middle = |one: &Measured<'_>| middle(one).unwrap_or(f64::NEG_INFINITY);
         rows.sort_by(|a, b| middle(b).total_cmp(&middle(a)));
         about +=
-            &format!(" The picture has the {MOST_ROWS} largest of {all} rows, the figures all.");
+            &format!(" The picture has the {MOST_ROWS} largest of {all} rows, Figures has all.");
     }
     let table = table(&rows, sides);
     rows.truncate(MOST_ROWS);
@@ -77,8 +77,11 @@ fn place(row: usize, side: usize, sides: usize) -> f64 {
 }
 
 fn table(group: &[&Measured<'_>], sides: &[Side<'_>]) -> Table {
-    let mut table =
-        Table::new("row | machine | runs | least | median | most | 95 % interval of the median");
+    let alone = sides.len() == 1;
+    let mut table = Table::new(match alone {
+        true => "row | runs | least | median | most | 95 % interval of the median",
+        false => "row | machine | runs | least | median | most | 95 % interval of the median",
+    });
     for measured in group {
         let show = |value: f64| figure(value, &measured.series.unit);
         for (index, side) in sides.iter().enumerate() {
@@ -90,15 +93,18 @@ fn table(group: &[&Measured<'_>], sides: &[Side<'_>]) -> Table {
             };
             let interval = median_over_runs(&values, 1);
             let interval = interval.map(|i| format!("{} .. {}", show(i.low), show(i.high)));
-            table.row(&[
-                &measured.label,
-                &side.name,
-                &values.len(),
-                &show(least),
-                &known_or("", measured.median(index).map(show)),
-                &show(most),
-                &known_or("too few runs", interval),
+            let mut cells = vec![measured.label.clone()];
+            if !alone {
+                cells.push(side.name.clone());
+            }
+            cells.extend([
+                values.len().to_string(),
+                show(least),
+                known_or("", measured.median(index).map(show)),
+                show(most),
+                known_or("too few runs", interval),
             ]);
+            table.rows.push(cells);
         }
     }
     table

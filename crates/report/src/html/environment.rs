@@ -10,7 +10,8 @@ use super::side::Side;
 use super::write::Section;
 use super::{Document, Source};
 use crate::now;
-use crate::table::Table;
+use crate::screen::environment_line;
+use crate::table::{Style, Table};
 
 /// Runs of a side of which the page says what the machine showed by itself.
 const MOST_RUNS: usize = 4;
@@ -34,6 +35,14 @@ pub(super) fn section(sides: &[Side<'_>]) -> Option<String> {
     table.marked = (0..table.rows.len()).collect();
     table.rows.extend(same);
     let mut section = Section::new("environment", "Machine");
+    for (_, run) in sides.iter().filter_map(|side| side.runs.first()) {
+        let style = Style {
+            width: u16::MAX,
+            colour: false,
+            verbose: false,
+        };
+        section.paragraph(environment_line(&run.environment, style).trim_end());
+    }
     let differing = table.marked.len();
     if differing > 0 {
         let mut differs = table.clone();
@@ -117,9 +126,12 @@ pub(super) fn missing(sources: &[Source]) -> String {
         }
     }
     let mut section = Section::new("missing", "What could not be measured");
-    section.paragraph(
-        "stopgap tests no GPU driver, no fences, no block I/O and none of your programs.",
-    );
+    let runs = |source: &Source| matches!(source.document, Document::Run(_));
+    if sources.iter().any(runs) {
+        section.paragraph(
+            "stopgap tests no GPU driver, no fences, no block I/O and none of your programs.",
+        );
+    }
     match table.rows.len() {
         0 => section.paragraph("These records name nothing that could not be measured."),
         all => section.folded_table(

@@ -14,11 +14,13 @@ use crate::table::{Table, known_or};
 use crate::text::{number, thousands};
 use crate::windows;
 
-/// Returns the section of an explained trace.
-pub(super) fn section(id: &str, name: &str, explain: &Explain) -> String {
+/// Returns the section of an explained trace. The verdict stands in it where it is not `alone` in the page, whose headline it is.
+pub(super) fn section(id: &str, name: &str, explain: &Explain, alone: bool) -> String {
     let found = &explain.findings;
     let mut section = Section::new(id, &format!("trace: {name}"));
-    section.verdict(Some(top::of_word(found.verdict.word)), &found.verdict.text);
+    if !alone {
+        section.verdict(Some(top::of_word(found.verdict.word)), &found.verdict.text);
+    }
     let advice = found.advice.iter();
     let advice = advice.map(|one| format!("try {}: {} ({})", one.word, one.text, one.evidence));
     section.list(&advice.collect::<Vec<_>>(), "advice");

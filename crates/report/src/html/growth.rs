@@ -30,7 +30,7 @@ const CONTROL: &str = "read /proc/self/maps";
 
 /// Returns a chart of whole cycles for each side, with the control.
 pub(super) fn cycles(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Chart> {
-    let about = "Medians of runs with their 95 % interval; broken: the fitted curve. Reading /proc/self/maps is the control: \
+    let about = "A mark is the median of the runs with its 95 % interval, a broken line the fitted curve. Reading /proc/self/maps is the control: \
                  its cost has to grow with the number of mappings.";
     let of = |side: usize| {
         let parts = CYCLE.map(|name| ladders(named(groups, name), side));
@@ -46,7 +46,7 @@ pub(super) fn cycles(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Ch
 
 /// Returns a chart of single calls for each side.
 pub(super) fn calls(groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -> Vec<Chart> {
-    let about = "Medians of runs with their 95 % interval; broken: the fitted curve, a floor and a slope of the simplest shape \
+    let about = "A mark is the median of the runs with its 95 % interval, a broken line a floor and a slope of the simplest shape \
                  that describes the points.";
     let of = |side: usize| {
         let times = groups.iter().filter(|group| group[0].series.unit == "ns");
@@ -212,7 +212,7 @@ fn layer(ladder: &Ladder<'_>, ink: usize) -> Layer {
 
 fn table(ladders: &[Ladder<'_>]) -> Table {
     let mut table = Table::new(
-        "what | N | runs | median | fitted shape | exponent | times from least N of 1,000 on",
+        "what | N | runs | median | fitted shape | exponent | cost at the largest N over cost at 1,000",
     );
     for ladder in ladders {
         for (index, point) in ladder.points.iter().enumerate() {

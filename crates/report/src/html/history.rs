@@ -14,11 +14,13 @@ const SECOND: u64 = 1_000_000_000;
 /// Kinds that the table has.
 const KINDS: usize = 100;
 
-/// Returns the section of a history.
-pub(super) fn section(id: &str, name: &str, document: &Document) -> String {
+/// Returns the section of a history. The verdict stands in it where it is not `alone` in the page, whose headline it is.
+pub(super) fn section(id: &str, name: &str, document: &Document, alone: bool) -> String {
     let history = &document.history;
     let mut section = Section::new(id, &format!("history: {name}"));
-    section.verdict(None, &history.verdict);
+    if !alone {
+        section.verdict(None, &history.verdict);
+    }
     let hosts = join(&history.hosts, " and ");
     let mut facts = vec![format!(
         "{} watched, {}{}",

@@ -26,7 +26,7 @@ pub(super) fn charts(what: &str, group: &[Measured<'_>], sides: &[Side<'_>]) -> 
         let shown = spread(&with);
         let left_out = match with.len() - shown.len() {
             0 => String::new(),
-            more => format!(" The figures have {more} more."),
+            more => format!(" Figures has {more} more."),
         };
         let about = format!(
             "The share of samples that took at most so long (HDR plot). A broken line has fewer than {BEYOND} samples \

@@ -51,7 +51,7 @@ pub(super) fn chart(
         let all = |row: &Row| -> f64 { row.1.iter().map(|(_, amount)| amount).sum() };
         rows.sort_by(|a, b| all(b).total_cmp(&all(a)));
         about += &format!(
-            " The picture has the {MOST_ROWS} largest of {} rows, the figures all.",
+            " The picture has the {MOST_ROWS} largest of {} rows, Figures has all.",
             rows.len()
         );
         rows.truncate(MOST_ROWS);

@@ -26,6 +26,12 @@ pub(super) fn sign(state: State) -> String {
     format!("<span class=\"state {class}\" aria-label=\"{means}\">{sign}</span>")
 }
 
+/// Returns the sign of a state as text.
+pub(super) fn mark(state: State) -> &'static str {
+    let row = STATES.iter().find(|(one, ..)| *one == state);
+    row.map_or("", |(_, sign, ..)| sign)
+}
+
 /// Returns the state of a verdict's word.
 pub(super) fn of_word(word: Word) -> State {
     match word {
@@ -52,31 +58,34 @@ pub(super) struct Row {
     pub(super) word: String,
     /// The answer in a sentence.
     pub(super) text: String,
-    /// What to do about it, or what it is about.
+    /// What to do about it, or what it compares.
     pub(super) more: String,
+    /// The command that does it.
+    pub(super) command: String,
 }
 
 impl Row {
     fn new(state: Option<State>, word: &str, text: &str) -> Row {
         let [word, text] = [word, text].map(str::to_owned);
-        let more = String::new();
+        let (more, command) = (String::new(), String::new());
         Row {
             state,
             word,
             text,
             more,
+            command,
         }
     }
 }
 
 impl From<overall::Row> for Row {
     fn from(row: overall::Row) -> Row {
-        let more = [row.why, row.command];
         Row {
             state: Some(row.state),
             word: row.about,
             text: row.sentence,
-            more: join(more.iter().filter(|text| !text.is_empty()), " "),
+            more: row.why,
+            command: row.command,
         }
     }
 }
@@ -118,14 +127,20 @@ fn of(document: &Document) -> (Row, Vec<Part>) {
                 overall::Headline::CouldNotLook => State::Unknown,
             };
             let head = Row {
-                more: format!("{} {}", overall.why, overall.command),
+                more: overall.why,
+                command: overall.command.clone(),
                 ..Row::new(Some(worst), "check", &overall.text)
             };
             let tested = match overall.causes.len() {
                 4 => "Four known causes, tested",
                 _ => "Known causes, tested",
             };
-            let rows = |rows: Vec<overall::Row>| rows.into_iter().map(Row::from).collect();
+            // The headline has its command already.
+            let row = |row: overall::Row| match row.command == overall.command {
+                true => Row::new(Some(row.state), &row.about, &row.sentence),
+                false => Row::from(row),
+            };
+            let rows = |rows: Vec<overall::Row>| rows.into_iter().map(row).collect();
             let parts = [
                 ("Right now", rows(overall.now)),
                 (tested, rows(overall.causes)),
@@ -153,7 +168,7 @@ fn of(document: &Document) -> (Row, Vec<Part>) {
         }
         Document::Replay(it) => {
             let rows = crate::text::count(it.rows.len(), "row");
-            let text = format!("A model carried this out, nothing was measured: {rows}");
+            let text = format!("{rows} from a model; nothing was measured");
             (Row::new(None, "what if", &text), Vec::new())
         }
         Document::Other(it) => {
@@ -190,9 +205,7 @@ pub(super) fn html(sources: &[Source]) -> String {
                 .state
                 .map_or_else(String::new, |state| sign(state) + " ");
             html += &format!("<p class=\"headline\">{sign}{}</p>\n", escaped(&head.text));
-            if !head.more.is_empty() {
-                html += &format!("<p>{}</p>\n", escaped(&head.more));
-            }
+            html += &next(&head);
             parts
         }
         _ => {
@@ -211,11 +224,26 @@ pub(super) fn html(sources: &[Source]) -> String {
     for (title, rows) in parts {
         html += &part(title, &rows);
     }
+    if !html.contains("<span class=\"state ") {
+        return html;
+    }
     let legend = STATES
         .iter()
         .map(|(state, _, _, means)| format!("<li>{} {means}</li>", sign(*state)));
     let legend: String = legend.collect();
     html + &format!("<ul class=\"legend\" aria-label=\"Legend of the signs\">{legend}</ul>\n")
+}
+
+/// Returns what to do about an answer, and the command to copy.
+pub(super) fn next(row: &Row) -> String {
+    let mut html = String::new();
+    if !row.more.is_empty() {
+        html += &format!("<p>{}</p>\n", escaped(&row.more));
+    }
+    if !row.command.is_empty() {
+        html += &format!("<pre tabindex=\"0\">{}</pre>\n", escaped(&row.command));
+    }
+    html
 }
 
 /// Returns rows below their title.
@@ -224,7 +252,9 @@ fn part(title: &str, rows: &[Row]) -> String {
         return String::new();
     }
     let item = |row: &Row| {
-        let [word, text, more] = [&row.word, &row.text, &row.more].map(|text| escaped(text));
+        let [word, text] = [&row.word, &row.text].map(|text| escaped(text));
+        let more = [&row.more, &row.command].map(|text| escaped(text));
+        let more = join(more.iter().filter(|text| !text.is_empty()), " ");
         let state = row
             .state
             .map_or_else(|| "<span class=\"state\"></span>".to_owned(), sign);

@@ -135,8 +135,13 @@ impl Table {
             text if text.len() > SENTENCE => " class=\"w\"",
             _ => "",
         };
-        let head = |text: &str| {
-            let class = if is_figure(text) { " class=\"n\"" } else { "" };
+        // A head stands over its figures.
+        let head = |(column, text): (usize, &str)| {
+            let below = self.rows.first().and_then(|row| row.get(column));
+            let class = match is_figure(text) || below.is_some_and(|cell| is_figure(cell)) {
+                true => " class=\"n\"",
+                false => "",
+            };
             format!("<th scope=\"col\"{class}>{}</th>", escaped(text))
         };
         let columns: Vec<String> = self.heads().map(escaped).collect();
@@ -161,7 +166,12 @@ impl Table {
                 .collect();
             format!("<tr{class}>{cells}</tr>\n")
         };
-        let heads: String = self.heads().take(MOST_COLUMNS).map(head).collect();
+        let heads: String = self
+            .heads()
+            .take(MOST_COLUMNS)
+            .enumerate()
+            .map(head)
+            .collect();
         let rows: String = self
             .rows
             .iter()

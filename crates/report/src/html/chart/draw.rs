@@ -26,7 +26,7 @@ const BELOW: i32 = 94;
 /// Size of the letters of axis titles; labels are smaller.
 const LETTERS: i32 = 31;
 /// Letters that fit into a line of a row's label.
-const ROW_LABEL: usize = 56;
+const ROW_LABEL: usize = 62;
 /// Letters of an axis title that fit.
 const AXIS_TITLE: usize = 44;
 /// Parts of a span that two points of a line lie apart at least.
