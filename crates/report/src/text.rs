@@ -130,8 +130,9 @@ fn digits(value: f64, count: i32) -> String {
     }
 }
 
-/// The words of a command line as a shell reads them back.
-pub(crate) fn command_line(words: &[String]) -> String {
+/// Returns words as a command line that a shell reads back as these words.
+#[must_use]
+pub fn command_line(words: &[String]) -> String {
     let safe = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
     let quoted = |word: &String| match word.is_empty() || !word.chars().all(safe) {
         true => format!("'{}'", word.replace('\'', "'\\''")),

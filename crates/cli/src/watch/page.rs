@@ -11,8 +11,9 @@ use stopgap_explain::{Explainer, Findings, Options, around};
 use stopgap_kernel::Linux;
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::local_time::LocalTime;
+use stopgap_report::Style;
 use stopgap_report::explain::{Show, screen};
-use stopgap_report::text::{plain, wrap};
+use stopgap_report::text::{command_line, plain, wrap};
 use stopgap_stats::explain::Waiting;
 use stopgap_stats::verdict::Word;
 use stopgap_stats::watch::{Cause, Document, MappedBy, Page, Stall, Told, Trigger, TriggerKind};
@@ -27,7 +28,6 @@ use crate::failure::{DONE, ERROR, Failure};
 use crate::output;
 use crate::record::symbols;
 use crate::session::{tell, tell_error};
-use crate::voice::style;
 use crate::whole_file::{self, WholeFile};
 
 /// The file of when and why, beside the pages.
@@ -40,6 +40,8 @@ const CANDIDATES: usize = 500;
 const STACKS: usize = 5;
 /// Frames of such a stack in the line.
 const INNERMOST: usize = 4;
+/// Columns of the page, which is a file.
+const WIDTH: u16 = 100;
 /// Most slow operations on the page.
 const SHOWN: usize = 10;
 
@@ -238,7 +240,7 @@ fn line(stall: &Stall, trigger: Option<&Trigger>, cause: &Cause) -> String {
     format!("{clock} {trigger}: {}", cause.text)
 }
 
-/// The page.
+/// Returns the page: the cause, the triggers, where the trace is, and what the findings stand on.
 fn text(
     stall: &Stall,
     line: &str,
@@ -247,23 +249,24 @@ fn text(
     mapped_by: &[MappedBy],
     findings: &Findings,
 ) -> String {
-    let style = stopgap_report::Style {
+    let style = Style {
+        width: WIDTH,
         colour: false,
-        ..style()
+        verbose: false,
     };
-    let ms = |ns: u64| ns as f64 / 1e6;
+    let into = |ns: u64| (ns as f64 - stall.from_ns as f64) / 1e9;
     let mut rows = vec![("CAUSE", cause.word.clone())];
     for (trigger, own) in stall.triggers.iter().zip(causes) {
-        let at = (ms(trigger.at_ns) - ms(stall.from_ns)) / 1e3;
-        // The line has said that of the one that leads.
+        // The first line has that of the trigger that leads.
         let own = own.as_ref().filter(|own| own.text != cause.text);
         let why = own.map_or(String::new(), |own| format!(": {}", own.text));
-        let row = format!("{}, at {at:.1} s{why}", words(trigger));
+        let at = into(trigger.at_ns);
+        let row = format!("{}, {at:.1} s into the trace{why}", words(trigger));
         rows.push(("FIRED", row));
     }
     if stall.suppressed > 0 {
         let row = format!(
-            "{} times more since the window before, too near to it",
+            "{} more times since the last trace, too soon after it for traces of their own",
             stall.suppressed
         );
         rows.push(("FIRED", row));
@@ -271,10 +274,10 @@ fn text(
     rows.push((
         "WINDOW",
         format!(
-            "the trace has {:.1} s; the stall is from {:.1} s to {:.1} s in it",
-            (ms(stall.taken_ns) - ms(stall.from_ns)) / 1e3,
-            (ms(stall.begin_ns) - ms(stall.from_ns)) / 1e3,
-            (ms(stall.end_ns) - ms(stall.from_ns)) / 1e3,
+            "the trace covers {:.1} s; the stall lasts from {:.1} s to {:.1} s",
+            into(stall.taken_ns),
+            into(stall.begin_ns),
+            into(stall.end_ns),
         ),
     ));
     let calls: u64 = mapped_by.iter().map(|by| by.calls).sum();
@@ -282,7 +285,14 @@ fn text(
         let row = format!("{} of {calls} calls: {}", by.calls, by.frames.join(" > "));
         rows.push(("MAPPED", row));
     }
-    rows.push(("TRACE", trace.unwrap_or("could not be written").to_owned()));
+    match trace {
+        Some(trace) => {
+            let more = ["stopgap", "explain", trace, "--verbose"].map(str::to_owned);
+            rows.push(("TRACE", trace.to_owned()));
+            rows.push(("MORE", command_line(&more)));
+        }
+        None => rows.push(("TRACE", "not written".to_owned())),
+    }
     let mut text = wrap(&plain(line), style.width, 2);
     text.push('\n');
     for (word, row) in rows {
@@ -291,7 +301,7 @@ fn text(
     // The findings have nothing where there are waits only: the cause above is all that is known.
     if findings.verdict.word != Word::Unsupported {
         text.push('\n');
-        text.push_str(&screen(findings, style, Show::All));
+        text.push_str(&screen(findings, style, Show::Story));
     }
     text
 }
