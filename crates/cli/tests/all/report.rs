@@ -12,7 +12,7 @@ fn check_writes_a_page_beside_its_record_and_report_makes_the_same() {
     let record = run.records().pop().expect("a record");
     let page = record.with_extension("html");
     let place = fs::canonicalize(&page).unwrap();
-    has(&said, &[&format!("report {}", place.display())]);
+    has(&said, &[&format!("Report: {}", place.display())]);
     let written = fs::read_to_string(&page).unwrap();
     assert!(written.starts_with("<!DOCTYPE html>"));
     has(&written, &["What the machine showed by itself"]);
