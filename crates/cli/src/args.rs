@@ -25,7 +25,7 @@ use clap::builder::{StyledStr, Styles};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use stopgap_events::question::Question;
-use stopgap_events::units::Bytes;
+use stopgap_events::units::{Bytes, Nanos};
 use stopgap_explain::Request;
 
 use crate::export::Form;
@@ -49,7 +49,7 @@ pub(crate) use roundtrip::ReplayRoundtrip;
 pub(crate) use run::RunFix;
 pub(crate) use shell::{Completions, Man};
 pub use values::count;
-use values::{MOST_OPERATIONS, between, pid, size};
+use values::{MOST_OPERATIONS, age, between, pid, size};
 pub(crate) use watch::{FAULT, Frame, FrameOf, Limit, MapGrowth, Resource, Watch, What};
 
 /// Find the stall, name its cause, try the fix, before you patch the kernel.
@@ -165,6 +165,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Put back settings that a killed run left changed.
     Restore(Restore),
+    /// Delete old records, reports and traces.
+    Prune(Prune),
     /// Print the completions for bash, zsh, fish or others.
     Completions(Completions),
     /// Write the manual pages into a directory.
@@ -339,6 +341,21 @@ pub(crate) struct Doctor {
     /// Print JSON (schema stopgap.doctor/1) instead of the screen.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Deletes files that stopgap wrote and named where records go by default:
+$XDG_STATE_HOME/stopgap or ~/.local/state/stopgap. It deletes no file that was
+written elsewhere with -o, no stall of watch (see watch --disk), and nothing
+that belongs to another user.")]
+pub(crate) struct Prune {
+    /// Delete what was written longer ago than this, as 30d or 12h.
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    pub(crate) older: Nanos,
+    /// Print what would be deleted, and delete nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, clap::Args)]

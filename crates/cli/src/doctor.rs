@@ -11,7 +11,7 @@ use stopgap_report::doctor as table;
 
 use crate::args;
 use crate::failure::{DONE, Failure};
-use crate::{output, run as run_fix, voice};
+use crate::{output, prune, run as run_fix, voice};
 
 /// The document that `doctor --json` prints.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -28,7 +28,10 @@ pub(crate) fn run(args: &args::Doctor) -> Result<ExitCode, Failure> {
     let diagnosis = Diagnosis {
         schema: "stopgap.doctor/1",
         environment: environment::read(&Linux),
-        checks: doctor::read(&Linux).into_iter().chain(helpers()).collect(),
+        checks: (doctor::read(&Linux).into_iter())
+            .chain(helpers())
+            .chain([records()])
+            .collect(),
     };
     match args.json {
         true => output::print(&output::json(&diagnosis))?,
@@ -39,6 +42,17 @@ pub(crate) fn run(args: &args::Doctor) -> Result<ExitCode, Failure> {
         ))?,
     }
     Ok(ExitCode::from(DONE))
+}
+
+/// Returns the check that says how much lies where records go.
+fn records() -> Check {
+    Check {
+        what: "records and traces kept".to_owned(),
+        state: CheckState::Ok,
+        found: prune::lies(),
+        costs: String::new(),
+        advice: String::new(),
+    }
 }
 
 /// Returns a check for each helper file: by which rule it was found, or what is missing and what to do.

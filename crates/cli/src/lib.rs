@@ -10,7 +10,7 @@
 //! | `args` | every flag, once |
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
-//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `export`, `ministat`, `kernels`, `watch`, `snapshot`, `report`, `run`, `doctor`, `restore`, `shell` | the commands |
+//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `export`, `ministat`, `kernels`, `watch`, `snapshot`, `report`, `run`, `doctor`, `restore`, `prune`, `shell` | the commands |
 //! | `progress` | progress bars and the time that remains |
 //! | `output` | writing the record and printing, with nothing lost |
 //! | `fixes` | what the arena's fixes would bring here |
@@ -36,6 +36,7 @@ mod prediction;
 mod prices;
 mod probe;
 mod progress;
+mod prune;
 mod record;
 pub mod replay;
 mod report;
@@ -108,6 +109,7 @@ fn carry_out(args: Args) -> Result<ExitCode, Failure> {
         Command::Run(args) => run::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Restore(args) => restore::run(&args),
+        Command::Prune(args) => prune::run(&args),
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),
     }

@@ -46,6 +46,22 @@ fn state() -> Option<PathBuf> {
         .map(|state| state.join("stopgap"))
 }
 
+/// Returns the folders that are there of those into which records go by themselves.
+pub(crate) fn of_records() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = state()
+        .filter(|folder| folder.is_dir())
+        .into_iter()
+        .collect();
+    // The temporary directory is everybody's.
+    let last = folder_of_last_resort();
+    let own = Folder::open(&std::env::temp_dir())
+        .and_then(|temporary| temporary.own(last.file_name().unwrap_or_default()));
+    if own.is_ok() && !folders.contains(&last) {
+        folders.push(last);
+    }
+    folders
+}
+
 fn folder_of_last_resort() -> PathBuf {
     std::env::temp_dir().join(format!("stopgap-{}", Linux.uid()))
 }

@@ -14,7 +14,7 @@ const WIDTH_OF_A_FILE: u16 = 120;
 const USUAL_WIDTH: u16 = 100;
 
 /// Columns below which nothing is laid out.
-const NARROWEST: u16 = 60;
+const NARROWEST: u16 = 40;
 
 /// Flags of every command.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]

@@ -43,6 +43,23 @@ pub(super) fn time(text: &str) -> Result<Nanos, String> {
         .ok_or_else(|| format!("'{text}' is longer than 30 days"))
 }
 
+/// An age with its unit, of any length: `12h`, `30d`, `400d`.
+///
+/// # Errors
+/// Where it is none.
+pub(super) fn age(text: &str) -> Result<Nanos, String> {
+    let wrong = || format!("'{text}' is no age; write it as 30d or 12h");
+    let unit = match text.chars().next_back() {
+        Some('d') => Nanos::secs(24 * 3_600),
+        Some('h') => Nanos::secs(3_600),
+        Some('m') => Nanos::secs(60),
+        Some('s') => Nanos::secs(1),
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    number.checked_mul(unit.0).map(Nanos).ok_or_else(wrong)
+}
+
 /// A label, as `key=value`.
 ///
 /// # Errors
@@ -199,6 +216,16 @@ mod tests {
             "", "%", "five", "-1%", "nan", "inf", "1000%", "5%%", "2", "1",
         ] {
             assert!(margin(wrong).unwrap_err().contains("5% or 0.05"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ages_have_a_unit() {
+        assert_eq!(age("30d"), Ok(Nanos::secs(30 * 86_400)));
+        assert_eq!(age("400d"), Ok(Nanos::secs(400 * 86_400)));
+        assert_eq!(age("0s"), Ok(Nanos(0)));
+        for wrong in ["", "d", "30", "-1d", "1.5d", "9999999999d", "1\u{e4}"] {
+            assert!(age(wrong).unwrap_err().contains("30d or 12h"), "{wrong}");
         }
     }
 

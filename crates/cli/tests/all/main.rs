@@ -22,6 +22,7 @@ mod ministat;
 mod now;
 mod pipes;
 mod profile;
+mod prune;
 mod reclaim;
 mod reclaim_independent;
 mod record;

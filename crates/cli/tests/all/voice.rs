@@ -165,3 +165,76 @@ fn every_file(run: &Run) -> Vec<std::path::PathBuf> {
     files.sort();
     files
 }
+
+/// Commands that print a screen, for files that [`hostile`] writes.
+const SCREENS: [&str; 15] = [
+    "check --passive",
+    "check --passive -v",
+    "doctor",
+    "explain hostile.jsonl",
+    "explain -v hostile.jsonl",
+    "compare a b",
+    "ministat a b",
+    "replay placement frag --policy linux-6.12 --n 100 --ops 100",
+    "replay chunks --policy old --buffers 2",
+    "replay roundtrip --client poll --server poll --k 1 --work 0 --policy linux-6.12",
+    "replay reclaim --policy held --limit 64M --time 50ms --runs 1",
+    "advise chunks --device 4K,64K --access linear --buffers 2 --policy old",
+    "probe roundtrip --client poll --server poll --k 1 --work 0 --round-trips 20 --runs 3 -d 1s",
+    "probe placement --help",
+    "--help",
+];
+
+/// Writes a trace whose threads and files have names with escape sequences, line breaks and HTML, and columns of numbers.
+fn hostile(run: &Run) {
+    let name = "\\u001b]0;x\\u0007\\n<b>\\u001b[2J";
+    let event = |at: u64| {
+        let (tid, next) = (10 + at % 2, 10 + (at + 1) % 2);
+        format!(
+            "{{\"time_ns\":{},\"kind\":\"switch\",\"cpu\":0,\"pid\":{tid},\"tid\":{tid},\"comm\":\"{name}\",\
+             \"state\":\"S\",\"preempted\":false,\"next_tid\":{next},\"next_comm\":\"{name}\"}}\n",
+            at * 1_000_000
+        )
+    };
+    run.write("hostile.jsonl", (0..200).map(event).collect::<String>());
+    run.write("a", "1\n2\n3\n4\n5\n");
+    run.write("b", "2\n3\n4\n5\n6\n");
+}
+
+/// A narrow terminal, one that only prints lines, and no locale: each screen comes whole, and sends the terminal nothing but
+/// text.
+#[test]
+fn screens_are_harmless_on_every_terminal() {
+    let run = Run::new();
+    hostile(&run);
+    for (columns, variables) in [
+        (40, &[("TERM", "dumb")][..]),
+        (80, &[("LC_ALL", "C"), ("LANG", "")]),
+        (1, &[]),
+    ] {
+        for line in SCREENS {
+            let Some(shown) = on_a_terminal(&run, columns, variables, line) else {
+                return;
+            };
+            assert!(shown.len() > 100, "{line}: {shown}");
+            for bad in ["\u{1b}]", "\u{7}", "\u{1b}[2J", "panicked"] {
+                assert!(!shown.contains(bad), "{columns} {line}: {bad:?}: {shown:?}");
+            }
+            let dumb = variables.contains(&("TERM", "dumb"));
+            assert!(!dumb || !shown.contains('\u{1b}'), "{line}: {shown:?}");
+        }
+    }
+}
+
+/// Screens in a pipe: no control sequence of a name, nor of ours.
+#[test]
+fn screens_in_a_pipe_have_no_control_characters() {
+    let run = Run::new();
+    hostile(&run);
+    for line in SCREENS {
+        let done = run.stopgap(line).ok();
+        let control = |c: char| c.is_control() && c != '\n';
+        assert!(!done.out.contains(control), "{line}: {:?}", done.out);
+        assert!(!done.err.contains(control), "{line}: {:?}", done.err);
+    }
+}
