@@ -91,7 +91,7 @@ pub(crate) fn run(args: &args::Prune) -> Result<ExitCode, Failure> {
         "{done} {}; {} newer than {} stay",
         old.text(),
         new.text(),
-        args.older
+        in_days(limit)
     ))?;
     Ok(ExitCode::from(if failed { ERROR } else { DONE }))
 }
