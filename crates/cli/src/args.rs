@@ -93,7 +93,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
     ("Ask what if", &["replay", "advise", "snapshot", "kernels"]),
 ];
 
-/// Returns the help of `stopgap` with its commands in groups, which clap has for flags alone.
+/// Returns the help of `stopgap` with its commands in groups. clap groups flags, but no commands.
 fn template() -> StyledStr {
     let commands = Command::augment_subcommands(clap::Command::new("stopgap"));
     let shown: Vec<_> = commands

@@ -152,7 +152,7 @@ pub(crate) fn name(command: &str, started_unix_s: u64) -> String {
     format!("{command}-{started_unix_s}-{}.json", std::process::id())
 }
 
-/// What a command prints of its result.
+/// Form in which a command prints its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Printed {
     /// The record.

@@ -53,7 +53,7 @@ pub(crate) struct Kernels {
     #[arg(long, value_name = "TIME", value_parser = limit, default_value = "120s")]
     pub(crate) limit: Nanos,
     /// Exit with 2 where a later kernel is longer by more than the margin on any workload, and
-    /// with 4 where that cannot be told.
+    /// with 4 where nobody can tell.
     #[arg(long, conflicts_with = "bisect")]
     pub(crate) gate: bool,
     /// Let a later kernel be longer by this share and still pass.
@@ -89,5 +89,5 @@ fn limit(text: &str) -> Result<Nanos, String> {
     let limit = time(text)?;
     (limit >= SHORTEST)
         .then_some(limit)
-        .ok_or_else(|| format!("no guest comes to its end in '{text}'; give 1s at least"))
+        .ok_or_else(|| format!("'{text}' is too short for any guest; give at least 1s"))
 }

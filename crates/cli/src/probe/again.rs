@@ -28,7 +28,7 @@ const LONGEST_CHAIN: usize = 16;
 pub(super) enum Earlier {
     /// The flags of a `probe`.
     Probe(Box<ProbeQuestion>),
-    /// What `check` asked.
+    /// The cells that `check` measures.
     Check {
         quick: bool,
         /// Mappings of the process that `check -p` asked about.
