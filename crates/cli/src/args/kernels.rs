@@ -53,7 +53,7 @@ pub(crate) struct Kernels {
     #[arg(long, value_name = "TIME", value_parser = limit, default_value = "120s")]
     pub(crate) limit: Nanos,
     /// Exit with 2 where a later kernel is longer by more than the margin on any workload, and
-    /// with 4 where nobody can tell.
+    /// with 4 where the counts cannot tell.
     #[arg(long, conflicts_with = "bisect")]
     pub(crate) gate: bool,
     /// Let a later kernel be longer by this share and still pass.
