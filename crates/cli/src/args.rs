@@ -47,7 +47,7 @@ pub use replay::ReplayPlacement;
 pub(crate) use replay::{Replay, ReplayQuestion};
 pub(crate) use roundtrip::ReplayRoundtrip;
 pub(crate) use run::RunFix;
-pub(crate) use shell::{Completions, Man};
+pub(crate) use shell::{Completions, Man, Shell};
 pub use values::count;
 use values::{MOST_OPERATIONS, age, between, pid, size};
 pub(crate) use watch::{FAULT, Frame, FrameOf, Limit, MapGrowth, Resource, Watch, What};
@@ -167,7 +167,7 @@ pub(crate) enum Command {
     Restore(Restore),
     /// Delete old records, reports and traces.
     Prune(Prune),
-    /// Print the completions for bash, zsh, fish or others.
+    /// Print the completions for bash, zsh or fish.
     Completions(Completions),
     /// Write the manual pages into a directory.
     #[command(hide = true)]

@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 
 use clap::CommandFactory;
+use clap_complete::generate;
+use clap_complete::shells::{Bash, Fish, Zsh};
 
 use crate::args::{self, Args};
 use crate::failure::{DONE, Failure};
@@ -10,7 +12,12 @@ use crate::output;
 
 pub(crate) fn completions(args: &args::Completions) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Args::command(), "stopgap", &mut script);
+    let (command, name) = (&mut Args::command(), "stopgap");
+    match args.shell {
+        args::Shell::Bash => generate(Bash, command, name, &mut script),
+        args::Shell::Zsh => generate(Zsh, command, name, &mut script),
+        args::Shell::Fish => generate(Fish, command, name, &mut script),
+    }
     output::print(&String::from_utf8_lossy(&script))?;
     Ok(ExitCode::from(DONE))
 }

@@ -2,11 +2,17 @@
 
 use std::path::PathBuf;
 
-use clap_complete::Shell;
+/// A shell that packages install completions for.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Completions {
-    /// The shell: bash, zsh, fish, elvish or powershell.
+    /// The shell.
     #[arg(value_name = "SHELL")]
     pub(crate) shell: Shell,
 }
