@@ -310,11 +310,12 @@ fn every_flag_that_names_a_file_is_known() {
                 found.insert(format!("{} --{flag}", command.join(" ")));
             }
         }
-        let commands = help
-            .split("Commands:\n")
-            .nth(1)
-            .or(help.split("Questions:\n").nth(1));
-        let listed = commands.map(|rest| rest.split("\n\n").next().unwrap());
+        // The commands of `stopgap` stand in groups.
+        let listed = match help.split_once("Questions:\n") {
+            Some((_, rest)) => rest.split("\n\n").next(),
+            None => (help.split_once("Look at this machine:\n"))
+                .and_then(|(_, rest)| rest.split("Options:\n").next()),
+        };
         for line in listed.into_iter().flat_map(str::lines) {
             // A name stands at two blanks, its continued description further in.
             if let Some(name) = line
