@@ -267,7 +267,11 @@ fn accepted(screen: &Screen, printed: &str) -> Option<String> {
         .iter()
         .rposition(|line| !line.is_empty())
         .map_or(0, |last| last + 1);
-    let printed = &printed[..end];
+    let start = printed[..end]
+        .iter()
+        .take_while(|line| line.is_empty())
+        .count();
+    let printed = &printed[start..end];
     let below: Vec<&str> = screen.below.lines().collect();
     if !below.iter().any(|line| line.trim() == "...") {
         return Some(printed.iter().map(|line| format!("{line}\n")).collect());

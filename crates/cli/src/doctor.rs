@@ -25,19 +25,23 @@ pub(crate) struct Diagnosis {
 }
 
 pub(crate) fn run(args: &args::Doctor) -> Result<ExitCode, Failure> {
-    let diagnosis = Diagnosis {
+    let kept = records();
+    let mut diagnosis = Diagnosis {
         schema: "stopgap.doctor/1",
         environment: environment::read(&Linux),
         checks: (doctor::read(&Linux).into_iter())
             .chain(helpers())
-            .chain([records()])
             .collect(),
     };
     match args.json {
-        true => output::print(&output::json(&diagnosis))?,
+        true => {
+            diagnosis.checks.push(kept);
+            output::print(&output::json(&diagnosis))?;
+        }
         false => output::screen(&table::screen(
             &diagnosis.environment,
             &diagnosis.checks,
+            &kept,
             voice::style(),
         ))?,
     }

@@ -6,8 +6,9 @@ use crate::screen::environment_line;
 use crate::table::{Screen, Style, Table};
 
 /// Returns what is limited or absent, each with what is lost by it and what would help; on request also what is there.
+/// `kept` says how much lies where records go.
 #[must_use]
-pub fn screen(environment: &Environment, checks: &[Check], style: Style) -> String {
+pub fn screen(environment: &Environment, checks: &[Check], kept: &Check, style: Style) -> String {
     let mut table = Table::new("what | state | found");
     let mut short = Vec::new();
     for check in checks {
@@ -43,6 +44,7 @@ pub fn screen(environment: &Environment, checks: &[Check], style: Style) -> Stri
     });
     screen.add(&environment_line(environment, style));
     screen.wrapped_table(&table);
+    screen.say(format!("{}: {}", kept.what, kept.found));
     if !style.verbose {
         screen.say("--verbose prints also what is there");
     }

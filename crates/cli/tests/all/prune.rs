@@ -45,7 +45,7 @@ fn only_old_files_of_stopgap_are_deleted() {
     }
     age(&folder.join("watch/check-4-4.json"));
     has(
-        &run.stopgap("doctor -v").ok().out,
+        &run.stopgap("doctor").ok().out,
         &["records and traces kept", "2 files (", "40 days"],
     );
 
@@ -70,7 +70,7 @@ fn only_old_files_of_stopgap_are_deleted() {
     assert_eq!(names(&folder.join("watch")), ["check-4-4.json"]);
     assert!(run.path("precious").exists());
     has(
-        &run.stopgap("doctor -v").ok().out,
+        &run.stopgap("doctor").ok().out,
         &["records and traces kept"],
     );
     run.refuses("prune", &["--older"]);

@@ -115,7 +115,8 @@ pub(super) fn say(replay: &Replay, setting: &ReclaimSetting, screen: &mut Screen
     }
     screen.say_by(0, &flags.common);
     screen.add("\n");
-    table.keys = 2;
+    let keys = table.heads().position(|head| head == "scan/recl");
+    table.keys = keys.unwrap_or(1);
     screen.table(&table);
     say_missing(rows.iter().flat_map(|row| &row.missing), screen);
     screen.add("\n");
