@@ -42,8 +42,6 @@ pub struct Facts {
     pub led_by: &'static str,
     /// The workload of that series, where the series exists for several workloads.
     pub led_by_workload: Option<&'static str>,
-    /// Flags of the `probe` command that shows in depth what `check` found; with a space before each.
-    pub probe_flags: &'static str,
 }
 
 /// The facts of every question, in the order in which `check` asks.
@@ -56,7 +54,6 @@ pub const FACTS: [Facts; 5] = [
         quick_time: Nanos::secs(3),
         led_by: "map",
         led_by_workload: Some("pbobench"),
-        probe_flags: "",
     },
     Facts {
         question: Question::Roundtrip,
@@ -66,8 +63,6 @@ pub const FACTS: [Facts; 5] = [
         quick_time: Nanos::secs(3),
         led_by: "latency",
         led_by_workload: None,
-        // Both patterns that cost switches, beside those that do not.
-        probe_flags: " --client poll,read --server poll --k 1 --work 0,50us --batch 1,32 --reply together,each",
     },
     Facts {
         question: Question::Chunks,
@@ -77,7 +72,6 @@ pub const FACTS: [Facts; 5] = [
         quick_time: Nanos::secs(3),
         led_by: "block",
         led_by_workload: None,
-        probe_flags: "",
     },
     Facts {
         question: Question::Reclaim,
@@ -87,7 +81,6 @@ pub const FACTS: [Facts; 5] = [
         quick_time: Nanos::secs(3),
         led_by: "populate a block",
         led_by_workload: None,
-        probe_flags: "",
     },
     Facts {
         question: Question::Wakeup,
@@ -97,7 +90,6 @@ pub const FACTS: [Facts; 5] = [
         quick_time: Nanos::secs(3),
         led_by: "wake-up",
         led_by_workload: None,
-        probe_flags: "",
     },
 ];
 
