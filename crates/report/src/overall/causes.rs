@@ -55,6 +55,9 @@ fn reason(answer: &Answer) -> String {
     if why.starts_with("fragmented") && why.contains("nothing had to be compacted") {
         return "enough large blocks are free: nothing was compacted".to_owned();
     }
+    if why.contains("positive control") {
+        return "disturbed: even the control did not grow as it must".to_owned();
+    }
     if why.starts_with("no swap") {
         return "without swap no such stall can be made".to_owned();
     }

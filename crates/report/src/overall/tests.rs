@@ -416,13 +416,16 @@ fn a_question_without_an_answer_says_why_in_a_clause() {
         &json!([]),
     );
     let enough = "inconclusive: fragmented (index 0.56), but 4.36 GiB lie free in large blocks, so that nothing had to be compacted";
+    let control = "inconclusive: memfd: the positive control did not grow as N (N^0.6)";
+    let control = answer("placement", "inconclusive", control, &json!([]));
     let enough = answer("chunks", "inconclusive", enough, &json!([]));
-    let overall = judge(&run(&quiet(), &[odd, whole, enough, swap]));
+    let overall = judge(&run(&quiet(), &[odd, control, whole, enough, swap]));
     let sentences: Vec<_> = overall.causes.iter().map(|row| &*row.sentence).collect();
     assert_eq!(
         sentences,
         [
             "cannot tell: mmap: Cannot allocate memory",
+            "cannot tell: disturbed: even the control did not grow as it must",
             "cannot tell: memory is not fragmented (up 31 min)",
             "cannot tell: enough large blocks are free: nothing was compacted",
             "cannot tell: without swap no such stall can be made"
