@@ -39,7 +39,7 @@
 /* The version of this header; stopgap_version() is the library's. */
 #define STOPGAP_VERSION "0.2.0"
 #define STOPGAP_VERSION_MAJOR 0
-#define STOPGAP_VERSION_MINOR 1
+#define STOPGAP_VERSION_MINOR 2
 
 #if defined(__GNUC__) || defined(__clang__)
 #define STOPGAP_MUST_CHECK __attribute__((warn_unused_result))

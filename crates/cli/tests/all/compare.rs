@@ -139,7 +139,7 @@ fn records_are_compared_by_what_all_of_them_have() {
     );
     let page = run.stopgap(format!("report {record} -o -")).out;
     let parts = [
-        "<p>Of placement: map n=1000 workload=pbobench.</p>",
+        "<p>Compared: placement: map n=1000 workload=pbobench.</p>",
         "\">placement, ",
     ];
     has(&page, &parts);
