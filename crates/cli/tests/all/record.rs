@@ -636,7 +636,7 @@ fn tracefs_may_be_nowhere_elsewhere_or_in_debugfs() {
     let output = unshare(&script, &[STOPGAP.as_ref(), stalls.as_os_str()]);
     let output = { output }.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let script = format!("{GONE}exec \"$1\" doctor");
+    let script = format!("{GONE}exec \"$1\" doctor --verbose");
     let output = unshare(&script, &[STOPGAP.as_ref()]).output().unwrap();
     let said = text(&output.stdout);
     assert!(said.contains("record mounts it for itself"), "{said}");
