@@ -44,9 +44,9 @@ fn records_are_whole_compared_and_drawn() {
         .ok();
     let drawn = [
         "how late does a thread wake",
-        "a wake-up: how many took how long",
-        "a wake-up: the tail",
-        "a wake-up, by cpu",
+        "lateness of a wake-up, by percentile",
+        "lateness of a wake-up, run by run",
+        "lateness of a wake-up, cpu by cpu",
     ];
     has(&run.read("page.html").to_lowercase(), &drawn);
     let terminal = run.stopgap(format!("report --terminal {before}")).ok().out;
