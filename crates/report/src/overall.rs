@@ -9,8 +9,6 @@ use stopgap_events::machine::Privilege;
 use stopgap_stats::overall::{Headline, Overall, Row, State};
 use stopgap_stats::record::{Answer, Run};
 
-pub use now::{CPU, DISK_FULL, DISK_MS, LOG_SECONDS, MAPPINGS_SHARE, MEMORY_FULL, MEMORY_SOME};
-
 /// Returns what the run comes to: as its record has it, else as this version judges a record that has none.
 #[must_use]
 pub fn of(run: &Run) -> Overall {
@@ -20,9 +18,10 @@ pub fn of(run: &Run) -> Overall {
 /// Judges the run.
 #[must_use]
 pub fn judge(run: &Run) -> Overall {
-    let now = run.now.as_ref().map_or(Vec::new(), |now| {
-        now::rows(now, run.environment.swap.as_deref())
-    });
+    let now = run
+        .now
+        .as_ref()
+        .map_or(Vec::new(), |now| now::rows(now, &run.environment));
     let causes = causes::rows(run);
     let rows = || now.iter().chain(&causes);
     let headline = Headline::of(rows().map(|row| row.state));

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
-use crate::common::{Run, STOPGAP, assert_valid, has, records, root, text};
+use crate::common::{Run, STOPGAP, assert_valid, has, records, root, text, trace_of_threads_named};
 use stopgap_testing::{Skip, skip};
 
 /// A shell in which the command is `"$0"`, with its state in the run's directory.
@@ -219,15 +219,7 @@ fn a_full_disk_loses_nothing() {
 /// numbers in a file whose name is as bad. Returns commands that print of them.
 fn hostile(run: &Run) -> Vec<Vec<String>> {
     let name = "\\u001b]0;owned\\u0007\\u001b[31m\\u001b[2Jx";
-    let event = |at: u64| {
-        let (tid, next) = (10 + at % 2, 10 + (at + 1) % 2);
-        format!(
-            "{{\"time_ns\":{},\"kind\":\"switch\",\"cpu\":0,\"pid\":{tid},\"tid\":{tid},\"comm\":\"{name}\",\
-             \"state\":\"S\",\"preempted\":false,\"next_tid\":{next},\"next_comm\":\"{name}\"}}\n",
-            at * 1_000_000
-        )
-    };
-    run.write("hostile.jsonl", (0..200).map(event).collect::<String>());
+    run.write("hostile.jsonl", trace_of_threads_named(name));
     let explained = run.stopgap("explain hostile.jsonl --json").ok().out;
     run.write("\u{1b}]0;owned\u{7}.json", explained);
     run.write("\u{1b}[2Jnumbers", "1\n2\n3\n4\n5\n");

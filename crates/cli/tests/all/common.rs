@@ -415,3 +415,16 @@ pub(crate) fn valid(schema: &str, json: &str) -> serde_json::Value {
     assert!(errors.is_empty(), "{errors:#?}");
     document
 }
+
+/// Returns a trace (JSON lines) of two threads that take turns, whose name is `name`, escaped for JSON.
+pub(crate) fn trace_of_threads_named(name: &str) -> String {
+    let event = |at: u64| {
+        let (tid, next) = (10 + at % 2, 10 + (at + 1) % 2);
+        format!(
+            "{{\"time_ns\":{},\"kind\":\"switch\",\"cpu\":0,\"pid\":{tid},\"tid\":{tid},\"comm\":\"{name}\",\
+             \"state\":\"S\",\"preempted\":false,\"next_tid\":{next},\"next_comm\":\"{name}\"}}\n",
+            at * 1_000_000
+        )
+    };
+    (0..200).map(event).collect()
+}

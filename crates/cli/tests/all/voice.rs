@@ -5,7 +5,7 @@ use std::process::Command;
 
 use stopgap_testing::{Skip, skip};
 
-use crate::common::{Done, FILES, Run, STOPGAP, has, may, words};
+use crate::common::{Done, FILES, Run, STOPGAP, has, may, trace_of_threads_named, words};
 
 /// Runs `stopgap LINE` on a terminal of so many columns.
 fn on_a_terminal(
@@ -188,15 +188,7 @@ const SCREENS: [&str; 15] = [
 /// Writes a trace whose threads and files have names with escape sequences, line breaks and HTML, and columns of numbers.
 fn hostile(run: &Run) {
     let name = "\\u001b]0;x\\u0007\\n<b>\\u001b[2J";
-    let event = |at: u64| {
-        let (tid, next) = (10 + at % 2, 10 + (at + 1) % 2);
-        format!(
-            "{{\"time_ns\":{},\"kind\":\"switch\",\"cpu\":0,\"pid\":{tid},\"tid\":{tid},\"comm\":\"{name}\",\
-             \"state\":\"S\",\"preempted\":false,\"next_tid\":{next},\"next_comm\":\"{name}\"}}\n",
-            at * 1_000_000
-        )
-    };
-    run.write("hostile.jsonl", (0..200).map(event).collect::<String>());
+    run.write("hostile.jsonl", trace_of_threads_named(name));
     run.write("a", "1\n2\n3\n4\n5\n");
     run.write("b", "2\n3\n4\n5\n6\n");
 }

@@ -12,6 +12,8 @@ use crate::text::{number, thousands};
 
 /// A program with this many mappings feels a search that grows with them (mail 000).
 const MANY_MAPPINGS: u64 = 5_000;
+/// Times whose ratio is below this are alike to a reader.
+const ALIKE: f64 = 1.25;
 /// A block that takes this long is a freeze that a person sees.
 const FREEZE: Nanos = Nanos::millis(100);
 /// Switches more than Linux itself needs for the pattern, as a factor.
@@ -147,7 +149,14 @@ fn placement(answer: &Answer, now: Option<&Now>) -> Row {
     let worst = backends.iter().filter_map(ratio).fold(f64::NAN, f64::max);
     let (few, many) = (thousands(few), thousands(many));
     if answer.verdict.word != Word::Grows {
-        let text = format!("mapping memory is as fast beside {many} mappings as beside {few}");
+        // Flat means a ratio below 2, which a reader need not take for equal.
+        let text = match worst < ALIKE || worst.is_nan() {
+            true => format!("mapping memory is as fast beside {many} mappings as beside {few}"),
+            false => format!(
+                "mapping memory takes {}x as long beside {many} mappings as beside {few}",
+                number(worst)
+            ),
+        };
         return row("placement", State::Ok, text);
     }
     let busiest = now.and_then(|now| now.mappings.first());

@@ -1,6 +1,6 @@
 //! RIGHT NOW: the state of the machine before any load, a row a resource, with the limit of each warning.
 
-use stopgap_events::machine::{LogKind, LogLine, Missing, Now, Pressure, SwapUse};
+use stopgap_events::machine::{Environment, LogKind, LogLine, Missing, Now, Pressure, SwapUse};
 use stopgap_events::units::Bytes;
 use stopgap_stats::overall::{Row, State};
 
@@ -8,25 +8,25 @@ use super::{row, then, unknown};
 use crate::text::{number, thousands, uptime};
 
 /// Per cent of 10 s in which some thread waited for a CPU. A machine with as many busy threads as CPUs stays below.
-pub const CPU: f64 = 50.0;
+const CPU: f64 = 50.0;
 /// Per cent of the CPU time that a hypervisor kept for others.
 const STEAL: f64 = 10.0;
 /// The same, where it stops everything for tenths of a second.
 const STEAL_CAUSE: f64 = 30.0;
 /// Per cent of 10 s in which every thread that had work waited for a disk. Idle machines write their journals: up to 3.
-pub const DISK_FULL: f64 = 5.0;
+const DISK_FULL: f64 = 5.0;
 /// The same as a cause: a second of 5 is lost.
 const DISK_CAUSE: f64 = 20.0;
 /// Per cent of 10 s in which some thread waited for a disk while others ran.
 const DISK_SOME: f64 = 20.0;
 /// Mean milliseconds a request. Seeking disks under a light load take 20.
-pub const DISK_MS: f64 = 100.0;
+const DISK_MS: f64 = 100.0;
 /// Per cent of 10 s in which every thread that had work waited for memory; 0 where memory is at hand.
-pub const MEMORY_FULL: f64 = 1.0;
+const MEMORY_FULL: f64 = 1.0;
 /// The same as a cause.
 const MEMORY_CAUSE: f64 = 10.0;
 /// Per cent of 10 s in which some thread waited for memory.
-pub const MEMORY_SOME: f64 = 5.0;
+const MEMORY_SOME: f64 = 5.0;
 /// Per cent of the interval in which some task of a control group waited for memory.
 const GROUP_SOME: f64 = 5.0;
 /// How often within the interval a control group met its limit.
@@ -42,17 +42,15 @@ const ZRAM: f64 = 0.5;
 /// Bytes per second that are read back from swap.
 const SWAP_IN: f64 = 1_048_576.0;
 /// Share of `vm.max_map_count` that a process holds: at the limit mmap fails.
-pub const MAPPINGS_SHARE: f64 = 0.5;
-/// The same where it is about to.
-const MAPPINGS_CAUSE: f64 = 0.95;
+const MAPPINGS_SHARE: f64 = 0.5;
 /// Mappings of one page of one file: mail 000 felt it from 5,000 on.
 const ONE_PAGE: u64 = 5_000;
 /// For how long a line of the kernel log counts.
-pub const LOG_SECONDS: u64 = 3_600;
+const LOG_SECONDS: u64 = 3_600;
 
-/// Returns a row for each resource. `swap` is the kind of swap.
-pub(super) fn rows(now: &Now, swap: Option<&str>) -> Vec<Row> {
-    let mut rows = vec![cpu(now), disk(now), memory(now, swap)];
+/// Returns a row for each resource.
+pub(super) fn rows(now: &Now, environment: &Environment) -> Vec<Row> {
+    let mut rows = vec![cpu(now), disk(now), memory(now, environment)];
     rows.extend(now.swap.filter(|swap| swap.total.0 > 0).map(swapped));
     rows.push(mappings(now));
     rows.push(tasks(now));
@@ -130,7 +128,10 @@ fn per_cent(value: f64) -> String {
 
 fn disk(now: &Now) -> Row {
     let look = |state, text: String| then(row("disk", state, text), WHO_WAITS, RECORD);
-    let silent = now.disks.iter().find(|disk| disk.completed == 0);
+    // Some kernels lose count of open requests; a thread that waits for one shows in the pressure.
+    let io = now.waited.iter().find(|one| one.resource == "io");
+    let waiting = io.is_none_or(|one| one.some > 0.0);
+    let silent = now.disks.iter().find(|disk| waiting && disk.completed == 0);
     if let Some(disk) = silent {
         let text = format!(
             "{} completed none of {} open requests for {} ms",
@@ -188,7 +189,7 @@ fn disk(now: &Now) -> Row {
     row("disk", State::Ok, text)
 }
 
-fn memory(now: &Now, swap: Option<&str>) -> Row {
+fn memory(now: &Now, environment: &Environment) -> Row {
     let look = |state, text: String| then(row("memory", state, text), WHO_WAITS, RECORD);
     let pressure = pressure(now, "memory");
     if let Some((_, _, full)) = pressure
@@ -240,8 +241,9 @@ fn memory(now: &Now, swap: Option<&str>) -> Row {
         .find(|one| one.order == FRAGMENTED_ORDER);
     if let Some(one) = index.filter(|one| one.index >= FRAGMENTED) {
         let text = format!(
-            "fragmented: {:.0} % of what is free lies in blocks under 64 KiB (warns at 50 %)",
-            one.index * 100.0
+            "fragmented: {:.0} % of what is free lies in blocks under {} (warns at 50 %)",
+            one.index * 100.0,
+            Bytes(environment.page_size.0 << FRAGMENTED_ORDER)
         );
         let row = row("memory", State::Look, text);
         return then(
@@ -263,7 +265,7 @@ fn memory(now: &Now, swap: Option<&str>) -> Row {
     if index.is_some() {
         text += "; not fragmented";
     }
-    if swap == Some("none") {
+    if environment.swap.as_deref() == Some("none") {
         text += "; no swap";
     }
     row("memory", State::Ok, text)
@@ -326,12 +328,8 @@ fn mappings(now: &Now) -> Row {
     if let Some(limit) = limit
         && share >= Some(MAPPINGS_SHARE)
     {
-        let state = match share >= Some(MAPPINGS_CAUSE) {
-            true => State::Cause,
-            false => State::Look,
-        };
         let text = format!("{who} has {count} of {} (warns at half)", thousands(limit));
-        return check(row("mappings", state, text));
+        return check(row("mappings", State::Look, text));
     }
     // The row tells of the process that is nearest to trouble: one of many one-page mappings may have fewer in all.
     for process in &now.mappings {

@@ -275,6 +275,35 @@ fn a_disk_is_waited_for_while_others_run() {
     );
 }
 
+/// At the limit mmap fails; nobody else freezes by it.
+#[test]
+fn a_program_near_its_limit_is_no_cause_of_a_freeze() {
+    let mut now = quiet();
+    now["mappings"][0]["mappings"] = json!(65_000);
+    assert_eq!(judge(&run(&now, &[])).headline, Headline::WorthALook);
+}
+
+#[test]
+fn an_open_request_for_which_nobody_waits_is_no_stall() {
+    let mut now = quiet();
+    now["disks"][0] = json!({"name": "dm-0", "completed": 0, "mean_ms": null, "in_flight": 3});
+    now["waited"][2]["some"] = json!(0.0);
+    assert_eq!(not_ok(&judge(&run(&now, &[]))), []);
+}
+
+#[test]
+fn order_4_is_named_by_the_machines_page_size() {
+    let mut now = quiet();
+    now["unusable_index"][1]["index"] = json!(0.63);
+    let mut record = run(&now, &[]);
+    record.environment.page_size = stopgap_events::units::Bytes::kib(16);
+    let overall = judge(&record);
+    assert!(
+        overall.now[2].sentence.contains("under 256 KiB"),
+        "{overall:?}"
+    );
+}
+
 #[test]
 fn a_stall_that_is_over_and_a_log_line_of_yesterday_do_not_count() {
     let mut now = quiet();
@@ -338,6 +367,12 @@ fn placement_compares_two_sizes_and_is_a_cause_where_a_program_has_many_mappings
     assert_eq!(
         overall.causes[0].sentence,
         "mapping memory is as fast beside 64,000 mappings as beside 1,000"
+    );
+    let nearly = json!([maps(1_000, 900.0), maps(64_000, 1_440.0)]);
+    let nearly = answer("placement", "flat", "flat 1.6x", &nearly);
+    assert_eq!(
+        judge(&run(&quiet(), &[nearly])).causes[0].sentence,
+        "mapping memory takes 1.60x as long beside 64,000 mappings as beside 1,000"
     );
     let grows = answer(
         "placement",

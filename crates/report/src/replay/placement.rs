@@ -44,7 +44,7 @@ pub(super) fn say(replay: &Replay, screen: &mut Screen) {
     screen.say_by(0, legend(replay));
 }
 
-/// Returns which policy is the fastest and which the slowest beside the most mappings; nothing of one policy alone.
+/// Returns the fastest and the slowest policy beside the most mappings; nothing where there is one policy.
 fn fastest(workload: &str, rows: &[&PlacementRow]) -> Option<String> {
     let many = rows.iter().filter_map(|row| row.n).max()?;
     let at = rows
