@@ -97,6 +97,8 @@ pub(crate) fn colour_of_help(words: &[OsString]) -> ColorChoice {
     match apart.map(|pair| pair[1]).or(joined) {
         Some("always") => ColorChoice::Always,
         Some("never") => ColorChoice::Never,
+        // clap would print colours on any terminal of a CI job.
+        _ if dumb() || no_color() => ColorChoice::Never,
         _ => ColorChoice::Auto,
     }
 }

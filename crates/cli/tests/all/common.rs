@@ -261,6 +261,21 @@ impl Started {
     }
 }
 
+/// Waits until the recorder of `t.parquet` records.
+pub(crate) fn begun(run: &Run, mut recorder: Child) -> Child {
+    let description = run.path(&format!(".t.parquet.{}.spool/spool.json", recorder.id()));
+    let begun = wait_for("the beginning of the record", || {
+        match description.exists() {
+            true => Some(true),
+            false => recorder.try_wait().unwrap().map(|_| false),
+        }
+    });
+    if !begun {
+        panic!("ended at once: {:?}", recorder.wait_with_output());
+    }
+    recorder
+}
+
 /// Waits for what must come; a minute is a hang.
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use stopgap_events::wait::{State, Wait};
 use stopgap_trace::{Activity, Event, Input, Kind, Span};
 
-use crate::common::{Run, may, text, wait_for};
+use crate::common::{Run, begun, may, text, wait_for};
 use stopgap_testing::{Skip, skip};
 
 /// Sources that have all of it.
@@ -313,11 +313,8 @@ fn a_signal_has_its_sender_whoever_that_is() {
         let target = Program::start(&["sleep", "60"]);
         let other = Program::start(&["sleep", "60"]);
         let line = format!("record {source} -p {} -o t.parquet", target.0.id());
-        let recorder = run.start(&line);
-        let description = format!(".t.parquet.{}.spool/spool.json", recorder.child.id());
-        wait_for("its beginning", || {
-            run.path(&description).exists().then_some(())
-        });
+        let mut recorder = run.start(&line);
+        recorder.child = begun(&run, recorder.child);
         let mut senders = Vec::new();
         for (name, _) in SENT {
             for target in [&other, &target] {

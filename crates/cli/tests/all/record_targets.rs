@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use stopgap_trace::{Event, Input, Metadata};
 
-use crate::common::{self, Done, Run, has, root, text, wait_for};
+use crate::common::{self, Done, Run, begun, has, root, text, wait_for};
 use stopgap_testing::{Skip, skip};
 
 /// A program of ours, ended with its test.
@@ -60,15 +60,6 @@ fn record_sleeps(run: &Run, words: &[&str], of: &[&str]) -> String {
     sleep_ten_times(run, of);
     common::signal("-INT", recorder.id());
     Done::new(&words.join(" "), &recorder.wait_with_output().unwrap()).quiet()
-}
-
-/// Waits until the recorder of `t.parquet` records.
-fn begun(run: &Run, recorder: Child) -> Child {
-    let description = format!(".t.parquet.{}.spool/spool.json", recorder.id());
-    wait_for("its beginning", || {
-        run.path(&description).exists().then_some(())
-    });
-    recorder
 }
 
 fn sleep_ten_times(run: &Run, of: &[&str]) {

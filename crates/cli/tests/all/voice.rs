@@ -68,6 +68,7 @@ fn colours_are_for_terminals_that_want_them() {
         ("--color never", &[], false),
         ("", &[("NO_COLOR", "1")], false),
         ("", &[("TERM", "dumb")], false),
+        ("", &[("TERM", "dumb"), ("CI", "true")], false),
         ("--color always", &[("NO_COLOR", "1")], true),
     ] {
         let line = format!("check --passive {flag}");
