@@ -172,15 +172,21 @@ fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
             .links
             .iter()
             .find(|link| !(is_asked(first) && is_work(link)));
-        let why = why.map_or_else(String::new, |link| format!(": {}", link.text));
+        let mostly = match why.map(|link| &*link.text) {
+            // "waited for a CPU", behind it "waited for a CPU, which two others had"
+            Some(why) if why.starts_with(&*first.text) => why.to_owned(),
+            Some(why) => format!("{}: {why}", first.text),
+            None => first.text.clone(),
+        };
         enough.then(|| {
-            let text = format!(
-                "{} lost {} in {waits} waits, the longest {}; most of it {}{why}",
-                task.task,
-                Nanos(lost),
-                Nanos(own().map(|waiting| waiting.longest_ns).max().unwrap_or(0)),
-                first.text,
-            );
+            let longest = Nanos(own().map(|waiting| waiting.longest_ns).max().unwrap_or(0));
+            let (task, time) = (&task.task, Nanos(lost));
+            let waits = match waits {
+                1 => "1 wait".to_owned(),
+                waits => format!("{waits} waits"),
+            };
+            let text =
+                format!("{task} lost {time} in {waits}, the longest {longest}; mostly it {mostly}");
             (lost, text)
         })
     };

@@ -36,6 +36,9 @@ pub fn screen(record: &Kernels, place: Option<&str>, style: Style) -> String {
         record,
         style,
     };
+    for against in &record.against {
+        screen.verdict(against);
+    }
     screen.kernels();
     for against in &record.against {
         screen.text.push('\n');
@@ -54,9 +57,18 @@ pub fn screen(record: &Kernels, place: Option<&str>, style: Style) -> String {
     if let Some(more) = more(record.missing.len(), MISSING) {
         screen.text.push_str(&format!("not measured: {more}\n"));
     }
-    screen.text.push_str("what this cannot tell\n");
-    for missing in &record.cannot_tell {
-        screen.say(2, &format!("  {}: {}", missing.what, missing.why));
+    if style.verbose {
+        screen.text.push_str("what this cannot tell\n");
+        for missing in &record.cannot_tell {
+            screen.say(2, &format!("  {}: {}", missing.what, missing.why));
+        }
+    } else if !record.cannot_tell.is_empty() {
+        let names: Vec<&str> = record.cannot_tell.iter().map(|one| &*one.what).collect();
+        let line = format!(
+            "Counts in emulation do not tell: {}. Why: --verbose",
+            names.join("; ")
+        );
+        screen.say(2, &line);
     }
     let layouts = record.seeds.len();
     let s = if layouts == 1 { "" } else { "s" };
@@ -84,6 +96,35 @@ impl Screen<'_> {
     fn say(&mut self, indent: usize, line: &str) {
         self.text
             .push_str(&wrap(&plain(line), self.style.width, indent));
+    }
+
+    /// What a later kernel comes to beside the first, and what a gate makes of it.
+    fn verdict(&mut self, against: &Against) {
+        let (before, after) = (letter(against.before), letter(against.after));
+        let text = &against.verdict.text;
+        let text = text.split_once(": ").map_or(&**text, |(_, text)| text);
+        let head = match against.verdict.word {
+            Word::Longer => "RUNS MORE INSTRUCTIONS",
+            Word::Shorter => "RUNS FEWER INSTRUCTIONS",
+            Word::Identical => "RUNS THE SAME INSTRUCTIONS",
+            Word::Mixed => "RUNS MORE INSTRUCTIONS HERE, FEWER THERE",
+            Word::NoDifferenceProven => "NO DIFFERENCE PROVEN, NOR THAT THERE IS NONE",
+            Word::Inconclusive => "CANNOT TELL",
+            Word::Void => "CANNOT TELL: THIS TOOL'S COUNTS DO NOT REPEAT",
+        };
+        let begin = self.text.len();
+        self.say(2, &format!("{after} against {before}: {head}"));
+        if self.style.colour {
+            let verdict = self.text.split_off(begin);
+            self.text
+                .push_str(&format!("\u{1b}[1m{}\u{1b}[0m\n", verdict.trim_end()));
+        }
+        self.say(2, text);
+        let margin = self.record.margin * 100.0;
+        self.say(
+            2,
+            &format!("gate, margin {margin} %: {}", against.gate.text),
+        );
     }
 
     /// The kernels, and of each the boots that count for nothing.
@@ -133,22 +174,10 @@ impl Screen<'_> {
     /// A later kernel against the first.
     fn against(&mut self, against: &Against) {
         let (before, after) = (letter(against.before), letter(against.after));
-        let begin = self.text.len();
-        self.say(
-            2,
-            &format!("{after} against {before}: {}", against.verdict.text),
-        );
-        if self.style.colour {
-            let verdict = self.text.split_off(begin);
-            self.text
-                .push_str(&format!("\u{1b}[1m{}\u{1b}[0m\n", verdict.trim_end()));
+        if self.record.against.len() > 1 {
+            self.say(2, &format!("{after} against {before}"));
         }
         self.say(2, &cause(self.record, against));
-        let margin = self.record.margin * 100.0;
-        self.say(
-            2,
-            &format!("gate, margin {margin} %: {}", against.gate.text),
-        );
         self.text.push('\n');
         let mut table = Table::new(&format!(
             "guest instructions of | >{before} | >{after} | >change | >% | >spread | >modes | word"

@@ -12,18 +12,33 @@ use crate::table::{Screen, Style, Table, join, known_or};
 #[must_use]
 pub fn screen(advise: &Advise, style: Style) -> String {
     let mut screen = Screen::new(style);
-    screen.say(&advise.advice.verdict.text);
+    screen.say_bold(&advise.advice.verdict.text);
     if let Some(row) = advise.rows.first() {
         screen.say(scene(row, &advise.chunks));
     }
     screen.add("\n");
     screen.wrapped_table(&candidates(advise));
-    if !advise.advice.variants.is_empty() {
+    let (stands, overturned): (Vec<_>, Vec<_>) =
+        advise.advice.variants.iter().partition(|one| one.holds);
+    if style.verbose && !advise.advice.variants.is_empty() {
         screen.add("\n");
         screen.wrapped_table(&variants(advise));
+    } else if !advise.advice.variants.is_empty() {
+        screen.add("\n");
+        let (all, names) = (
+            advise.advice.variants.len(),
+            join(overturned.iter().map(|one| change(one)), ", "),
+        );
+        screen.say(match overturned.is_empty() {
+            true => format!("the advice stands under each of {all} other assumptions, half or twice a price"),
+            false => format!(
+                "the advice stands under {} of {all} other assumptions, half or twice a price, not under: {names}",
+                stands.len()
+            ),
+        });
     }
     screen.add("\n");
-    screen.say_by(0, legend(advise));
+    screen.say_by(0, legend(advise, style.verbose));
     screen.finish()
 }
 
@@ -70,7 +85,7 @@ fn variants(advise: &Advise) -> Table {
     table
 }
 
-fn legend(advise: &Advise) -> String {
+fn legend(advise: &Advise, all: bool) -> String {
     let others = advise.rows.first().map_or(&[][..], |row| &row.bystanders);
     let others = match others {
         [] => String::new(),
@@ -84,16 +99,22 @@ fn legend(advise: &Advise) -> String {
         true => ". Interrupted: not every policy was compared, and the last may be cut short",
         false => "",
     };
+    let more = match all {
+        true => format!(
+            "Of what is as good, that is used which would try least were no two free pages adjacent, by passes and under \
+             each assumption too. stands: what is advised costs at most {:.0} % more than the least then. Modelled, not \
+             measured; assumed: {}. seed {}",
+            2.0 * AS_GOOD * 100.0,
+            assumptions(&advise.chunks),
+            advise.seed
+        ),
+        false => "Modelled, not measured; --verbose adds what is assumed".to_owned(),
+    };
     format!(
         "A buffer's life: to build it, and the page-table walks of all passes over it ({}). Up to {:.0} % more than the \
-         least is as good; of what is as good, that is used which would try least were no two free pages adjacent, by \
-         passes and under each assumption too. stands: what is advised costs at most {:.0} % more than the least \
-         then.{others} Modelled, not measured; assumed: {}. seed {}{interrupted}",
+         least is as good.{others} {more}{interrupted}",
         advise.chunks.access.join(", "),
         AS_GOOD * 100.0,
-        2.0 * AS_GOOD * 100.0,
-        assumptions(&advise.chunks),
-        advise.seed
     )
 }
 

@@ -3,6 +3,7 @@
 use stopgap_stats::compare::{Comparison, Effect, Row, Scale};
 use stopgap_stats::gather::Floor;
 
+use crate::headline;
 use crate::table::{Screen, Style, Table, UNKNOWN, WIDEST, join, known, known_or};
 use crate::text::{command_line, count, level, per_cent, ratio, thousands};
 
@@ -27,7 +28,9 @@ pub fn screen(comparison: &Comparison, beside: &Beside<'_>, style: Style) -> Str
     for warning in &comparison.warnings {
         screen.say_by(9, format!("warning: {warning}"));
     }
-    screen.say_bold(&comparison.verdict.text);
+    let headline = headline::of_comparison(comparison);
+    screen.say_bold(headline.head);
+    screen.say(headline.sentence);
     let sides = [
         ("before", &comparison.before),
         ("after ", &comparison.after),
@@ -43,16 +46,19 @@ pub fn screen(comparison: &Comparison, beside: &Beside<'_>, style: Style) -> Str
     }
     if !comparison.endpoints.is_empty() {
         screen.add("\n");
-        screen.wrapped_table(&table(comparison));
+        screen.wrapped_table(&table(comparison, style.verbose));
         screen.add("\n");
     }
     foot(comparison, beside, &mut screen);
     screen.finish()
 }
 
-fn table(comparison: &Comparison) -> Table {
-    let mut table =
-        Table::new("endpoint | >before | >after | >effect (95 %) | >p | >p adjusted | word");
+/// Returns a row for each endpoint, with the probabilities where `all` is asked for.
+fn table(comparison: &Comparison, all: bool) -> Table {
+    let mut table = Table::new(match all {
+        true => "endpoint | >before | >after | >effect (95 %) | >p | >p adjusted | word",
+        false => "endpoint | >before | >after | >effect (95 %) | word",
+    });
     let p = |p: Option<f64>| match p {
         Some(p) if p < 0.00005 => "<0.0001".to_owned(),
         p => known(p.map(|p| format!("{p:.4}"))),
@@ -61,15 +67,11 @@ fn table(comparison: &Comparison) -> Table {
         let [before, after] =
             [row.before, row.after].map(|side| known(side.map(|side| level(side, &row.unit))));
         let (p, holm) = (p(row.p), p(row.p_holm));
-        table.row(&[
-            &row.name,
-            &before,
-            &after,
-            &effect(row),
-            &p,
-            &holm,
-            &row.word,
-        ]);
+        let (name, effect) = (&row.name, &effect(row));
+        match all {
+            true => table.row(&[name, &before, &after, effect, &p, &holm, &row.word]),
+            false => table.row(&[name, &before, &after, effect, &row.word]),
+        }
     }
     table
 }
@@ -108,6 +110,34 @@ fn effect(row: &Row) -> String {
 }
 
 fn foot(comparison: &Comparison, beside: &Beside<'_>, screen: &mut Screen) {
+    if let Some(floor) = beside.floor {
+        screen.say(sensitivity(floor));
+    }
+    if !comparison.environment.is_empty() {
+        let each = comparison.environment.iter();
+        let each = each.map(|of| format!("{} {} -> {}", of.what, of.before, of.after));
+        screen.say(format!("the machines differ in: {}", join(each, "; ")));
+    }
+    screen.unknown(&comparison.missing);
+    if screen.style.verbose {
+        evidence(comparison, beside, screen);
+    }
+    if let Some(runs) = beside.runs {
+        let quoted = command_line(&[runs.to_owned()]);
+        screen.say(format!("runs {runs} (stopgap compare {quoted})"));
+    } else if !comparison.command.is_empty() {
+        screen.say(format!("again {}", command_line(&comparison.command)));
+    }
+    if let Some(record) = beside.record {
+        screen.say(format!("record {record}"));
+    }
+    if !screen.style.verbose {
+        screen.say("--verbose adds probabilities and what was not tested");
+    }
+}
+
+/// Says what was seen and not tested, and by what method the rest was.
+fn evidence(comparison: &Comparison, beside: &Beside<'_>, screen: &mut Screen) {
     let longest = [comparison.before.max, comparison.after.max];
     if longest.iter().any(Option::is_some) {
         let shown = |max: f64| level(max, &comparison.unit);
@@ -125,50 +155,49 @@ fn foot(comparison: &Comparison, beside: &Beside<'_>, screen: &mut Screen) {
     if let Some(floor) = beside.floor {
         screen.say(noise(floor));
     }
-    if !comparison.environment.is_empty() {
-        let each = comparison.environment.iter();
-        let each = each.map(|of| format!("{} {} -> {}", of.what, of.before, of.after));
-        screen.say(format!("the machines differ in: {}", join(each, "; ")));
-    }
-    screen.unknown(&comparison.missing);
     screen.say(format!(
         "p: of up to {} arrangements of runs, adjusted by Holm; margin {} %; seed {}; less is better",
         thousands(u64::from(comparison.permutations)),
         per_cent(comparison.margin),
         comparison.seed
     ));
-    if let Some(runs) = beside.runs {
-        let quoted = command_line(&[runs.to_owned()]);
-        screen.say(format!("runs {runs} (stopgap compare {quoted})"));
-    } else if !comparison.command.is_empty() {
-        screen.say(format!("again {}", command_line(&comparison.command)));
-    }
-    if let Some(record) = beside.record {
-        screen.say(format!("record {record}"));
+}
+
+/// Returns how small a change so many runs would show.
+fn sensitivity(floor: &Floor) -> String {
+    let runs = count(floor.comparison.before.runs, "run");
+    let each = floor.noise.iter();
+    let each = each.map(|noise| format!("{} from {} % on", noise.name, per_cent(noise.visible)));
+    let known = join(each, ", ");
+    let names = join(unknown_to(floor), ", ");
+    match (known.is_empty(), names.is_empty()) {
+        (true, _) => format!("{runs} a side: which change they would show is unknown"),
+        (_, true) => format!("{runs} a side show a change in four of five comparisons: {known}"),
+        _ => format!(
+            "{runs} a side show a change in four of five comparisons: {known}; unknown of {names}, which some runs had none of"
+        ),
     }
 }
 
-/// Returns `noise floor, A against A, 10 runs each: no difference proven: ...`.
-fn noise(floor: &Floor) -> String {
-    let mut text = format!(
-        "noise floor, the first command against itself, {} runs each: {}",
-        floor.comparison.before.runs, floor.comparison.verdict.word
-    );
-    if !floor.noise.is_empty() {
-        let each = floor.noise.iter().map(|noise| {
-            let (spread, visible) = (per_cent(noise.spread), per_cent(noise.visible));
-            format!("{} {visible} % (a run's spread {spread} %)", noise.name)
-        });
-        let each = join(each, ", ");
-        text += &format!("; a change that four comparisons of five would show: {each}");
-    }
+/// Returns the endpoints whose noise is not known.
+fn unknown_to(floor: &Floor) -> impl Iterator<Item = &String> {
     let is_unknown = |name: &&String| floor.noise.iter().all(|noise| noise.name != **name);
     let endpoints = floor.comparison.endpoints.iter().map(|row| &row.name);
-    let names = join(endpoints.filter(is_unknown), ", ");
-    if !names.is_empty() {
-        text += &format!("; unknown of {names}, which some runs had none of");
-    }
-    text
+    endpoints.filter(is_unknown)
+}
+
+/// Returns `the first command against itself, 10 runs each: no difference proven; a run's spread: elapsed time 8.5 %`.
+fn noise(floor: &Floor) -> String {
+    let spread = floor.noise.iter();
+    let spread = spread.map(|noise| format!("{} {} %", noise.name, per_cent(noise.spread)));
+    let spread = match floor.noise.is_empty() {
+        true => String::new(),
+        false => format!("; a run's spread: {}", join(spread, ", ")),
+    };
+    format!(
+        "the first command against itself, {} runs each: {}{spread}",
+        floor.comparison.before.runs, floor.comparison.verdict.word
+    )
 }
 
 #[cfg(test)]
@@ -198,7 +227,7 @@ mod tests {
         let style = Style {
             width: 120,
             colour: false,
-            verbose: false,
+            verbose: true,
         };
         screen(comparison, &beside, style)
     }
@@ -213,7 +242,7 @@ mod tests {
         };
         let mut comparison = compare(&side("old", 3_600.0), &side("new", 4_320.0), &options);
         let text = shown(&comparison);
-        assert!(text.starts_with("regression: median 1.2"), "{text}");
+        assert!(text.starts_with("WORSE\nmedian 20"), "{text}");
         for part in [
             "before old, 10 runs\n",
             "3.68 us",
@@ -239,7 +268,7 @@ mod tests {
         });
         let text = shown(&comparison);
         assert!(
-            text.starts_with("warning: different machines: cpu\nregression"),
+            text.starts_with("warning: different machines: cpu\nWORSE\n"),
             "{text}"
         );
         assert!(
@@ -253,7 +282,7 @@ mod tests {
         let none = compare(&Side::default(), &Side::default(), &Options::default());
         let text = shown(&none);
         assert!(
-            text.starts_with("inconclusive: there is nothing to compare\nbefore , 0 runs\n"),
+            text.starts_with("CANNOT TELL\nthere is nothing to compare\nbefore , 0 runs\n"),
             "{text}"
         );
     }

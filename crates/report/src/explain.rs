@@ -8,6 +8,7 @@ use stopgap_stats::explain::{
 
 use stopgap_stats::verdict::Word;
 
+use crate::headline;
 use crate::profile;
 use crate::story;
 use crate::table::{Screen, Style, Table, join, known, known_or};
@@ -33,9 +34,17 @@ pub enum Show {
 #[must_use]
 pub fn screen(findings: &Findings, style: Style, show: Show) -> String {
     let mut screen = Screen::new(style);
-    screen.say(&findings.verdict.text);
+    let headline = headline::of_findings(findings);
+    screen.say_bold(headline.head);
+    screen.say(headline.sentence);
     screen.say(scene(findings));
     let parts: [(&str, Say); 9] = [
+        ("ADVICE", |findings, screen| {
+            for advice in &findings.advice {
+                let (word, text, evidence) = (&advice.word, &advice.text, &advice.evidence);
+                screen.say_by(4, format!("  {word}: {text}; {evidence}"));
+            }
+        }),
         ("WHY", story::say),
         ("CRITICAL PATH", windows::say),
         ("SWITCHES", say_switches),
@@ -47,12 +56,6 @@ pub fn screen(findings: &Findings, style: Style, show: Show) -> String {
             }
         }),
         ("MEMORY", say_memory),
-        ("ADVICE", |findings, screen| {
-            for advice in &findings.advice {
-                let (word, text, evidence) = (&advice.word, &advice.text, &advice.evidence);
-                screen.say_by(4, format!("  {word}: {text}; {evidence}"));
-            }
-        }),
         ("UNKNOWN", |findings, screen| {
             for missing in &findings.missing {
                 screen.say_by(4, format!("  {}: {}", missing.what, missing.why));
@@ -71,9 +74,17 @@ pub fn screen(findings: &Findings, style: Style, show: Show) -> String {
         has_why |= head == "WHY";
         if show == Show::All || is_of_story(head, findings, has_why) {
             screen.add(&format!("\n{head}\n{part}"));
-        } else {
+        } else if head != "UNKNOWN" {
             left_out.push(head);
         }
+    }
+    if show == Show::Story && !findings.missing.is_empty() {
+        let names = findings.missing.iter().map(|missing| &missing.what);
+        let names = join(names, "; ");
+        screen.add("\n");
+        screen.say(format!(
+            "Not known: {names}. Why, and how to record it: --verbose"
+        ));
     }
     if !left_out.is_empty() {
         screen.add("\n");
@@ -86,6 +97,7 @@ pub fn screen(findings: &Findings, style: Style, show: Show) -> String {
 fn is_of_story(head: &str, findings: &Findings, has_why: bool) -> bool {
     let word = findings.verdict.word;
     match head {
+        "UNKNOWN" => false,
         // Without scheduling events there are no chains to tell.
         _ if findings.chains.is_none() => true,
         "SWITCHES" => word == Word::Excess || findings.switches.frames.is_some(),
@@ -417,9 +429,9 @@ mod tests {
         let screen = screen(&nothing(), STYLE, Show::Story);
         assert_eq!(
             screen,
-            "unsupported: nothing was recorded\n\
+            "COULD NOT LOOK\nnothing was recorded\n\
              a trace of unknown source: 0 events in an unknown time, losses unknown\n\
-             \nUNKNOWN\n  switches: no scheduling events\n"
+             \nNot known: switches. Why, and how to record it: --verbose\n"
         );
     }
 

@@ -24,6 +24,7 @@ pub mod doctor;
 pub mod explain;
 mod fix;
 pub mod gate;
+mod headline;
 pub mod history;
 pub mod html;
 pub mod now;

@@ -7,7 +7,7 @@ use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Findings, Idleness, Link, Waiting};
 
 use crate::table::{Screen, join};
-use crate::text::thousands;
+use crate::text::count;
 
 /// Most names of threads on the screen.
 const TASKS: usize = 4;
@@ -61,9 +61,9 @@ pub(crate) fn say(findings: &Findings, screen: &mut Screen) {
         screen.say_by(
             4,
             format!(
-                "  {task} lost {} in {} waits, the longest {} at {} ({})",
+                "  {task} lost {} in {}, the longest {} at {} ({})",
                 Nanos(*lost),
-                thousands(waits),
+                waits_text(waits),
                 Nanos(longest.longest_ns),
                 Nanos(longest.longest_at_ns),
                 longest.text,
@@ -246,6 +246,10 @@ fn links(behind: &[Link], above: &str, whole: f64, depth: usize, screen: &mut Sc
     }
 }
 
+fn waits_text(waits: u64) -> String {
+    count(usize::try_from(waits).unwrap_or(usize::MAX), "wait")
+}
+
 /// Says the waits of which the trace does not tell whether they were for work.
 fn unclear(waiting: &[Waiting], screen: &mut Screen) {
     let unclear: Vec<&Waiting> = (waiting.iter())
@@ -259,11 +263,11 @@ fn unclear(waiting: &[Waiting], screen: &mut Screen) {
         screen.say_by(
             4,
             format!(
-                "  waiting, may be idle: {} {}: {} in {} waits{behind}",
+                "  may be idle: {} {}: {} in {}{behind}",
                 waiting.task,
                 at_place(&waiting.text, waiting.place.as_deref()),
                 Nanos(waiting.total_ns),
-                thousands(waiting.waits),
+                waits_text(waiting.waits),
             ),
         );
     }

@@ -96,7 +96,7 @@ fn a_trace_of_late_fences() {
     let fence = "waited for a fence of vgem (timeline unbound), submitted by submitter";
     assert!(said.starts_with("stalls: waiter lost 1.50 s in "), "{said}");
     for line in [
-        format!("the longest 500 ms; most of it {fence}: signaller slept in clock_nanosleep"),
+        format!("the longest 500 ms; mostly it {fence}: signaller slept in clock_nanosleep"),
         format!("100 % {fence} (rustix::ioctl"),
         "100 % signaller slept in clock_nanosleep (known::late_fence".to_owned(),
         "100 % on purpose the run of waiter".to_owned(),

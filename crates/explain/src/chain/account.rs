@@ -659,7 +659,15 @@ impl Graph {
                 let how = self.paths.name_at(how).map_or("reclaim", |how| &**how);
                 let causes = ["direct-reclaim", "memcg-reclaim", "compaction", "throttled"];
                 let cause = causes.into_iter().find(|cause| *cause == how);
-                (cause.unwrap_or("memory"), format!("was in {how}"))
+                let text = match how {
+                    "direct-reclaim" => "was in direct reclaim: it freed pages itself".to_owned(),
+                    "memcg-reclaim" => {
+                        "was in reclaim of its memory group, which is at its limit".to_owned()
+                    }
+                    "throttled" => "was held back by reclaim (throttled)".to_owned(),
+                    how => format!("was in {how}"),
+                };
+                (cause.unwrap_or("memory"), text)
             }
             For::Work => ("work", "had no work".to_owned()),
             For::Something if call.is_none() => ("something", "slept".to_owned()),
@@ -733,10 +741,10 @@ pub(super) fn culprit(hops: &[Hop]) -> Option<ActorId> {
 fn broken(why: Break, who: &str) -> String {
     match why {
         Break::NoWaking => "nobody was seen to end it".to_owned(),
-        Break::NotOver => "it was not over when the recording ended".to_owned(),
+        Break::NotOver => "the wait was not over when the recording ended".to_owned(),
         Break::Unheard => format!("what {who} did is not recorded"),
         Break::Lost => format!("rows of {who} are missing"),
-        Break::Before => "it began before the recording".to_owned(),
+        Break::Before => "the wait began before the recording".to_owned(),
         Break::LookedAt => "it looked now and then; who had it the trace does not tell".to_owned(),
         Break::ProcessOver => "until its process ended".to_owned(),
         Break::Uncertain => "an interrupt, or the thread that it interrupted".to_owned(),

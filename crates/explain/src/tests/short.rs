@@ -32,7 +32,7 @@ fn waits_for_a_cpu_are_not_counted() {
         maps(&mut b, 2_000, 100, queue);
         let findings = b.explain();
         let text = findings.verdict.text.replacen(
-            "stalls: client lost 1.80 s in 2000 waits, the longest 900 us; most of it waited for a CPU: waited for a CPU, \
+            "stalls: client lost 1.80 s in 2000 waits, the longest 900 us; mostly it waited for a CPU, \
              behind server; and ",
             "stalls: ",
             1,

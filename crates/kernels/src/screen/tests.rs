@@ -35,7 +35,7 @@ fn shown(record: &Kernels) -> String {
     let style = Style {
         width: 200,
         colour: false,
-        verbose: false,
+        verbose: true,
     };
     let text = screen(record, Some("/tmp/a.json"), style);
     assert!(
@@ -55,7 +55,7 @@ fn the_answer_its_cause_its_rows_and_its_limits() {
         &text,
         &[
             "A a, 6.1.0, x86_64, sha256 aaaaaaaaaaaa\n",
-            "B against A: shorter: 1 of 1 shorter by 18.91 %",
+            "B against A: RUNS FEWER INSTRUCTIONS\n1 of 1 shorter by 18.91 %\n",
             "a difference is of config + code: 20 options differ, 1 of which both know: CONFIG_00 y -> m, CONFIG_01 y -> (not there)",
             "and 12 more in the record",
             "gate, margin 0.2 %: pass: under no layout longer by more than 0.2 %",
@@ -116,7 +116,7 @@ fn a_kernel_that_did_not_boot_shows_its_last_lines() {
             "B: 1 of 1 boots gave no result; layout 1: the kernel panicked: no init",
             "| line 39\\u{1b}[2J",
             "not measured: b: vgem: no device",
-            "B against A: inconclusive: 1 of 1 inconclusive",
+            "B against A: CANNOT TELL\n1 of 1 inconclusive\n",
             "pbobench N=1000, churn: the later kernel gave no figures",
         ],
     );

@@ -27,7 +27,7 @@ fn the_sentence_comes_first_and_who_is_set_aside_says_why() {
     let style = Style {
         width: 110,
         colour: false,
-        verbose: false,
+        verbose: true,
     };
     let text = screen(&advise, style);
     assert!(
@@ -48,4 +48,12 @@ fn the_sentence_comes_first_and_who_is_set_aside_says_why() {
     for line in text.lines() {
         assert!(line.chars().count() <= 110, "{text}");
     }
+    // Without the table a sentence says how firm the advice is.
+    let short = Style {
+        verbose: false,
+        ..style
+    };
+    let text = screen(&advise, short);
+    assert!(!text.contains("were it otherwise"), "{text}");
+    assert!(text.contains("the advice stands under "), "{text}");
 }

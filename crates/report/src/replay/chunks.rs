@@ -18,7 +18,12 @@ const NEAR: f64 = 1.25;
 pub(super) fn say(replay: &Replay, setting: &ChunksSetting, screen: &mut Screen) {
     let rows: Vec<&ChunksRow> = replay.rows.iter().filter_map(Row::chunks).collect();
     let Some(first) = rows.first() else { return };
-    screen.say_by(0, lead::sentence(&rows, setting));
+    for (at, sentence) in lead::sentences(&rows, setting).iter().enumerate() {
+        match at {
+            0 => screen.say_bold(sentence),
+            _ => screen.say(sentence),
+        }
+    }
     screen.say_by(0, scene(first, setting));
     screen.add("\n");
     screen.table(&times(&rows));
@@ -26,13 +31,16 @@ pub(super) fn say(replay: &Replay, setting: &ChunksSetting, screen: &mut Screen)
         screen.add("\n");
         screen.table(&part);
     }
-    for table in [memory(first, &rows), sensitivity(&rows, setting)] {
-        screen.add("\n");
-        screen.table(&table);
+    let more = [memory(first, &rows), sensitivity(&rows, setting)];
+    if screen.style.verbose {
+        for table in &more {
+            screen.add("\n");
+            screen.table(table);
+        }
     }
     say_notes(&rows, screen);
     screen.add("\n");
-    screen.say_by(0, legend(replay, first, setting));
+    screen.say_by(0, legend(replay, first, setting, screen.style.verbose));
 }
 
 /// Returns `thread, 2 GiB of 4 KiB pages, kernel 3.14: 100 buffers of 4 MiB, 4 held at a time`.
@@ -305,11 +313,12 @@ pub(crate) fn assumptions(setting: &ChunksSetting) -> String {
     join(texts, ", ")
 }
 
-fn legend(replay: &Replay, first: &ChunksRow, setting: &ChunksSetting) -> String {
+/// Says what the columns are; with `all` also the further tables, and what the model assumes.
+fn legend(replay: &Replay, first: &ChunksRow, setting: &ChunksSetting, all: bool) -> String {
     let others = match &first.bystanders[..] {
         [] => String::new(),
         others => format!(
-            "{}: failures in 100 tries of others at that order; (nothing): without any buffer.",
+            " {}: failures in 100 tries of others at that order; (nothing): without any buffer.",
             join(others.iter().map(percent_of), ", ")
         ),
     };
@@ -320,20 +329,28 @@ fn legend(replay: &Replay, first: &ChunksRow, setting: &ChunksSetting) -> String
         .map(|row| row.mail.is_some());
     let mail = match mails.any(|mail| mail) {
         true => {
-            ". mail 001: fitted: the price of reclaim was chosen so that it agrees; agrees, differs: at that price, within \
-             a factor of 1.25 of the mail or not"
+            " mail 001: fitted: the price of reclaim was chosen so that it agrees; agrees, differs: at that price, within \
+             a factor of 1.25 of the mail or not."
         }
         false => "",
     };
+    let more = match all {
+        true => format!(
+            " unusable index: share of free memory in blocks too small. {UNKNOWN}: unknown, which the record explains. \
+             Assumed: {}. seed {}",
+            assumptions(setting),
+            replay.seed
+        ),
+        false => {
+            " --verbose adds what the model assumes, and what free memory is left like".to_owned()
+        }
+    };
     format!(
-        "Times are modelled: what the allocator did, at stated prices. mean, p99, worst: of a buffer; tries, failing: \
-         of the allocator, a buffer. entries: of the IOMMU for a buffer, mean; tables: their page tables, KiB. {} %: \
-         TLB misses in 100 accesses of that pattern. {others} blocks/MiB: blocks of order 3 that free memory lost for each \
-         MiB delivered. unusable index: share of free memory in blocks too small. {UNKNOWN}: unknown, which the \
-         record explains. Assumed: {}. seed {}{mail}{}",
+        "Times are modelled: what the allocator did, at assumed prices. mean, p99, worst: of a buffer; tries, failing: \
+         of the allocator, a buffer. entries: of the IOMMU for a buffer, mean; tables: their page tables, KiB. {} %: TLB \
+         misses in 100 accesses of that pattern.{others} blocks/MiB: blocks of order 3 that free memory lost for each MiB \
+         delivered.{mail}{more}{}",
         setting.access.join(", "),
-        assumptions(setting),
-        replay.seed,
         ending(replay, None)
     )
 }

@@ -1,4 +1,4 @@
-//! The sentence that a replay of `chunks` leads with.
+//! The sentences that a replay of `chunks` leads with.
 
 use stopgap_stats::replay::{ChunksRow, ChunksSetting};
 
@@ -9,33 +9,33 @@ use crate::text::{number, number_or_0, thousands};
 
 /// Returns which policy takes least and which most time, which needs fewest entries, beside which each of the
 /// others fails least and most. For a single policy it gives its figures.
-pub(super) fn sentence(rows: &[&ChunksRow], setting: &ChunksSetting) -> String {
+pub(super) fn sentences(rows: &[&ChunksRow], setting: &ChunksSetting) -> Vec<String> {
     let mut parts = Vec::new();
     let ms = |ms: f64| time(Some(ms));
     match Ends::among(rows, |row| row.time_ms) {
         None => parts.push(format!("no policy could build a buffer{}", why(setting))),
         Some(ends) => {
             let (least, names) = (ms(ends.least), &ends.of_least);
-            parts.push(format!(
-                "{least} a buffer with {names}{}",
-                ends.most_text(|most, names| {
-                    format!(
-                        ", {} with {names} ({})",
-                        ms(most),
-                        factor(most / ends.least)
-                    )
-                })
-            ));
+            let slowest = ends.most_text(|most, names| {
+                let factor = factor(most / ends.least);
+                format!("; slowest with {names}, in {} ({factor})", ms(most))
+            });
+            parts.push(match slowest.is_empty() {
+                true => format!("a buffer is built in {least} with {names}"),
+                false => format!("a buffer is built fastest with {names}, in {least}{slowest}"),
+            });
             parts.extend(not_built(rows, setting));
         }
     }
     let entries =
         |row: &ChunksRow| (!row.entries.is_empty()).then(|| row.entries.values().sum::<f64>());
     if let Some(ends) = Ends::among(rows, entries) {
-        let most = ends.most_text(|most, names| {
-            format!(" with {}, {} with {names}", ends.of_least, number(most))
+        let most = ends.most_text(|most, names| format!("; most with {names}, {}", number(most)));
+        let (least, names) = (number(ends.least), &ends.of_least);
+        parts.push(match most.is_empty() {
+            true => format!("it takes {least} IOMMU entries with {names}"),
+            false => format!("it takes fewest IOMMU entries with {names}, {least}{most}"),
         });
-        parts.push(format!("{} IOMMU entries{most}", number(ends.least)));
     }
     for alone in &setting.bystanders_alone {
         let failing = |row: &ChunksRow| {
@@ -58,7 +58,10 @@ pub(super) fn sentence(rows: &[&ChunksRow], setting: &ChunksSetting) -> String {
             ends.most_text(|most, names| format!(", {} beside {names}", percent(most)))
         ));
     }
-    format!("{}: {}", setting.memory, parts.join("; "))
+    if let Some(first) = parts.first_mut() {
+        *first = format!("{}: {first}", setting.memory);
+    }
+    parts
 }
 
 /// Returns how many buffers could not be built, and why where that is plain: figures of the others are of those that could.

@@ -74,7 +74,12 @@ pub(super) fn say(replay: &Replay, setting: &RoundtripSetting, screen: &mut Scre
         cells.push(causes(row));
         table.rows.push(cells);
     }
-    screen.say_by(0, sentence(&rows));
+    for (at, sentence) in sentences(&rows).iter().enumerate() {
+        match at {
+            0 => screen.say_bold(sentence),
+            _ => screen.say(sentence),
+        }
+    }
     screen.say_by(0, &flags.common);
     screen.add("\n");
     table.keys = flags.varied.len() + 1;
@@ -95,18 +100,23 @@ pub(super) fn say(replay: &Replay, setting: &RoundtripSetting, screen: &mut Scre
     }
     say_missing(rows.iter().flat_map(|row| &row.missing), screen);
     screen.add("\n");
+    let more = match screen.style.verbose {
+        true => format!(
+            "Prices: {}. seed {}",
+            join(setting.prices.iter().map(price), ", "),
+            replay.seed
+        ),
+        false => "--verbose adds the prices of calls and switches".to_owned(),
+    };
     screen.say_by(0, format!(
         "Modelled: switch-outs of client and server a round trip, mean, p50 and p90; room: wake-ups of a sleeper \
-         because there was room to write, a round trip. causes: those of at least 2 %; the record has all. Prices: {}. \
-         seed {}{}",
-        join(setting.prices.iter().map(price), ", "),
-        replay.seed,
+         because there was room to write, a round trip. causes: those of at least 2 %; the record has all. {more}{}",
         ending(replay, setting.beside.as_deref())
     ));
 }
 
 /// Returns which cell takes least and which most.
-fn sentence(rows: &[&RoundtripRow]) -> String {
+fn sentences(rows: &[&RoundtripRow]) -> Vec<String> {
     let known = || {
         rows.iter()
             .filter_map(|row| Some((row.switches_per_request?, row)))
@@ -115,22 +125,19 @@ fn sentence(rows: &[&RoundtripRow]) -> String {
     let most = known().max_by(|a, b| a.0.total_cmp(&b.0));
     let text = |(switches, row): (f64, &&RoundtripRow)| {
         format!(
-            "{} ({}, {})",
+            "{} task switches a round trip: {}, {}",
             number_or_0(switches),
             row.workload,
             row.policy
         )
     };
     match (least, most) {
-        (Some(least), Some(most)) if most.0 > least.0 * 1.05 => {
-            format!(
-                "from {} to {} switches a round trip",
-                text(least),
-                text(most)
-            )
-        }
-        (Some(least), _) => format!("{} switches a round trip", text(least)),
-        _ => "nothing was counted".to_owned(),
+        (Some(least), Some(most)) if most.0 > least.0 * 1.05 => vec![
+            format!("fewest, {}", text(least)),
+            format!("most, {}", text(most)),
+        ],
+        (Some(least), _) => vec![text(least)],
+        _ => vec!["nothing was counted".to_owned()],
     }
 }
 

@@ -122,7 +122,7 @@ pub(crate) fn replay(rows: Vec<ChunksRow>) -> Replay {
 const STYLE: Style = Style {
     width: 110,
     colour: false,
-    verbose: false,
+    verbose: true,
 };
 
 #[test]
@@ -144,9 +144,9 @@ fn a_replay_of_chunks_leads_with_a_sentence() {
     };
     let start = text.split("\npolicy").next().unwrap().replace('\n', " ");
     for words in [
-        "thread: 250 ms a buffer with one-page",
-        "24 s with old (96.0x)",
-        "79.0 IOMMU entries with old, 1,024 with one-page",
+        "thread: a buffer is built fastest with one-page",
+        "slowest with old, in 24 s (96.0x)",
+        "fewest IOMMU entries with old, 79.0; most with one-page",
         "dwc2 fails in 2.00 % without a buffer, 0 % beside one-page",
         "40.0 % beside old",
         "50 buffers of 4 MiB",
@@ -179,7 +179,9 @@ fn a_replay_of_chunks_leads_with_a_sentence() {
 #[test]
 fn one_policy_and_none_that_builds() {
     let text = screen(&replay(vec![row("old", 24_000.0, [16.0, 63.0], 0)]), STYLE);
-    assert!(text.starts_with("thread: 24 s a buffer with old; 79.0 IOMMU entries"));
+    assert!(text.starts_with(
+        "thread: a buffer is built in 24 s with old\nit takes 79.0 IOMMU entries with old\n"
+    ));
     let nothing = ChunksRow {
         time_ms: None,
         time_worst_ms: None,
