@@ -260,7 +260,7 @@ fn difference(screen: &Screen, printed: &str, whole: bool) -> Option<String> {
     None
 }
 
-/// Returns the screen as it is printed now, with the parts that it leaves out; `None` where a part cannot be found again.
+/// Returns the screen as it is printed now, with the parts that it leaves out; `None` where no line of it is found again.
 fn accepted(screen: &Screen, printed: &str) -> Option<String> {
     let printed: Vec<&str> = printed.lines().map(str::trim_end).collect();
     let end = printed
@@ -277,17 +277,25 @@ fn accepted(screen: &Screen, printed: &str) -> Option<String> {
         return Some(printed.iter().map(|line| format!("{line}\n")).collect());
     }
     let same = |a: &str, b: &str| words(a, screen.fence) == words(b, screen.fence);
-    let (mut text, mut from) = (String::new(), 0);
+    let (mut text, mut from, mut known) = (String::new(), 0, false);
     for (index, part) in below.split(|line| line.trim() == "...").enumerate() {
-        if index > 0 {
+        if index > 0 && !text.ends_with("...\n") {
             text += "...\n";
         }
-        let (Some(first), Some(last)) = (part.first(), part.last()) else {
+        if part.is_empty() {
             continue;
-        };
+        }
         let rest = &printed[from..];
-        let start = rest.iter().position(|line| same(line, first))?;
-        let end = rest[start..].iter().position(|line| same(line, last));
+        let is_at = |line: &&str| rest.iter().position(|now| same(now, line));
+        // The first part is what the screen begins with, whatever that says now.
+        let start = match index {
+            0 => Some(0),
+            _ => part.iter().find_map(is_at),
+        };
+        let Some(start) = start else { continue };
+        let ends_at = |line: &&str| rest[start..].iter().position(|now| same(now, line));
+        let end = part.iter().rev().find_map(ends_at);
+        known |= end.is_some();
         let end = end
             .map_or(part.len(), |end| end + 1)
             .min(rest.len() - start);
@@ -297,7 +305,7 @@ fn accepted(screen: &Screen, printed: &str) -> Option<String> {
         }
         from += start + end;
     }
-    Some(text)
+    known.then_some(text)
 }
 
 /// Returns the document with these screens, each by the line of its command, in the place of its own.
@@ -559,6 +567,8 @@ mod tests {
             "x\n```console\n$ a \\\n  b\nhead 1\n...\nrow 2\nmore\nrow 3\n...\n$ c\ne\nf\n```\n"
         );
         assert_eq!(accepted(&all[0], "other\n"), None);
+        let other = accepted(&all[0], "other 1\nnew\nrow 2\nfoot\n");
+        assert_eq!(other.as_deref(), Some("other 1\n...\nrow 2\n...\n"));
     }
 
     fn one(text: &str) -> Screen {

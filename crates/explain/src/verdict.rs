@@ -238,20 +238,19 @@ fn may_be_idle(findings: &Findings) -> Option<(u64, String)> {
     };
     let first = unclear().max_by_key(|waiting| waiting.total_ns)?;
     let others = unclear().count() - 1;
-    let behind = first
-        .links
-        .first()
-        .map_or_else(String::new, |link| format!("; behind it: {}", link.text));
+    let behind = first.links.first().filter(|link| link.text != first.text);
+    let behind = behind.map_or_else(String::new, |link| format!("; behind it: {}", link.text));
     let more = match others {
         0 => String::new(),
+        1 => "; and 1 more such wait".to_owned(),
         others => format!("; and {others} more such waits"),
     };
     let text = format!(
-        "waiting, may be idle: {} {} for {} (the longest {}), and the trace does not tell whether it had work{behind}{more}",
+        "waiting, may be idle: {}, {} (the longest {}): {}{behind}; the trace does not tell whether it had work{more}",
         first.task,
-        first.text,
         Nanos(first.total_ns),
         Nanos(first.longest_ns),
+        first.text,
     );
     Some((first.total_ns, text))
 }

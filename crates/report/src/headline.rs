@@ -106,7 +106,11 @@ fn change(row: &Row) -> String {
         Scale::Ratio => format!("{} % {}", share(value), word(value)),
         Scale::Difference => format!("{} {}", level((value - none).abs(), &row.unit), word(value)),
     };
-    if (low - none) * (high - none) < 0.0 || value == none {
+    let [middle, least, most] = [value, low, high].map(|value| value.total_cmp(&none));
+    if least.is_eq() && most.is_eq() {
+        return format!("{name} unchanged");
+    }
+    if (least.is_lt() && most.is_gt()) || middle.is_eq() {
         return format!("{name} between {} and {}", size(low), size(high));
     }
     let ends = match scale {

@@ -258,16 +258,19 @@ fn unclear(waiting: &[Waiting], screen: &mut Screen) {
         })
         .collect();
     for waiting in of_like_names(&unclear).iter().take(CAUSES) {
-        let behind = waiting.links.first();
+        let behind = waiting
+            .links
+            .first()
+            .filter(|link| link.text != waiting.text);
         let behind = behind.map_or_else(String::new, |link| format!("; behind it: {}", link.text));
         screen.say_by(
             4,
             format!(
-                "  may be idle: {} {}: {} in {}{behind}",
+                "  may be idle: {}, {} in {}: {}{behind}",
                 waiting.task,
-                at_place(&waiting.text, waiting.place.as_deref()),
                 Nanos(waiting.total_ns),
                 waits_text(waiting.waits),
+                at_place(&waiting.text, waiting.place.as_deref()),
             ),
         );
     }

@@ -263,7 +263,7 @@ impl Started {
 
 /// Waits until the recorder of `t.parquet` records.
 pub(crate) fn begun(run: &Run, mut recorder: Child) -> Child {
-    let description = run.path(&format!(".t.parquet.{}.spool/spool.json", recorder.id()));
+    let description = run.path(format!(".t.parquet.{}.spool/spool.json", recorder.id()));
     let begun = wait_for("the beginning of the record", || {
         match description.exists() {
             true => Some(true),
