@@ -71,13 +71,13 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
     let short = findings.short_calls.iter().flatten().next();
     let short = short.map(|short| (short.total_ns, short.text.clone()));
     let many = many_short_waits(findings).filter(|(time, _)| {
-        // The same time in long ones is told by those.
+        // Long ones may say the same time already.
         long.as_ref().is_none_or(|(told, _)| time / 2 > *told)
     });
     let mut stalls: Vec<(u64, String)> = long.into_iter().chain(short).chain(many).collect();
     stalls.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
     if !stalls.is_empty() {
-        // More time in waits that may be stalls is told, too.
+        // Waits that may be stalls are named too, where they took more time.
         let most = stalls.iter().map(|(time, _)| *time).max().unwrap_or(0);
         let unclear = may_be_idle(findings).filter(|(time, _)| *time > most);
         let stalls = stalls.into_iter().chain(unclear);

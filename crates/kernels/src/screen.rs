@@ -98,7 +98,7 @@ impl Screen<'_> {
             .push_str(&wrap(&plain(line), self.style.width, indent));
     }
 
-    /// What a later kernel comes to beside the first, and what a gate makes of it.
+    /// Says whether a later kernel runs more instructions than the first, and whether a gate would fail.
     fn verdict(&mut self, against: &Against) {
         let (before, after) = (letter(against.before), letter(against.after));
         let text = &against.verdict.text;

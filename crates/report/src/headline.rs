@@ -7,16 +7,22 @@ use stopgap_stats::verdict::Word;
 use crate::table::join;
 use crate::text::{level, number, per_cent};
 
-/// From this ratio on a change is told as a multiple: "2.4 times as much" reads better than "140 % more".
+/// From this ratio on a change is a multiple: "2.4 times as much" reads better than "140 % more".
 const MULTIPLE: f64 = 2.0;
 
-/// What a screen begins with.
+/// The first lines of a screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Headline {
     /// In capitals.
     pub(crate) head: String,
     /// The sentence below it.
     pub(crate) sentence: String,
+}
+
+impl Headline {
+    pub(crate) fn in_a_line(&self) -> String {
+        format!("{}: {}", self.head, self.sentence)
+    }
 }
 
 /// Returns the headline of an explained trace.

@@ -7,19 +7,23 @@ use stopgap_events::snapshot::{Kind, Snapshot, Zone, unusable_index};
 use stopgap_events::units::{Bytes, Pages};
 
 use crate::table::{Screen, Style, Table, join, known_or};
-use crate::text::thousands;
+use crate::text::{number, thousands};
 
 /// Returns the text; `place` says where the whole snapshot is.
 #[must_use]
 pub fn screen(snapshot: &Snapshot, place: &str, style: Style) -> String {
     let all = |pages: fn(&Zone) -> Pages| bytes(snapshot, snapshot.zones.iter().map(pages).sum());
     let mut screen = Screen::new(style);
+    let free = all(free_pages);
+    screen.say_bold(format!(
+        "{free} of memory are free{}",
+        in_large_blocks(snapshot)
+    ));
     screen.line(format!(
-        "physical memory of Linux {}, {} pages: {} present, {} free",
+        "physical memory of Linux {}, {} pages: {} present, {free} free",
         snapshot.kernel.as_deref().unwrap_or("unknown"),
         snapshot.page_bytes,
         all(|zone| zone.present),
-        all(free_pages),
     ));
     screen.add("\n");
     screen.table(&zones(snapshot));
@@ -35,6 +39,19 @@ pub fn screen(snapshot: &Snapshot, place: &str, style: Style) -> String {
     screen.unknown(&snapshot.missing);
     screen.line(format!("snapshot {place}"));
     screen.finish()
+}
+
+/// Returns `, 40.0 % of it in blocks of 2 MiB or more`: of a pageblock, else of the largest order.
+fn in_large_blocks(snapshot: &Snapshot) -> String {
+    let index = snapshot.unusable_index();
+    let order =
+        |one: &&OrderIndex| Some(u64::from(one.order)) == snapshot.pageblock_order.map(u64::from);
+    let Some(large) = index.iter().find(order).or(index.last()) else {
+        return String::new();
+    };
+    let block = Bytes(snapshot.page_bytes.0.saturating_mul(1 << large.order));
+    let share = number((1.0 - large.index) * 100.0);
+    format!(", {share} % of it in blocks of {block} or more")
 }
 
 fn bytes(snapshot: &Snapshot, pages: Pages) -> Bytes {
@@ -149,6 +166,7 @@ mod tests {
     #[test]
     fn a_snapshot_on_one_screen() {
         let expected = "\
+40 KiB of memory are free, 40.0 % of it in blocks of 16 KiB or more
 physical memory of Linux 6.12, 4 KiB pages: 64 KiB present, 40 KiB free
 
 zone          present  managed    free  per CPU    min    low    high

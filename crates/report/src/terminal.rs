@@ -11,6 +11,7 @@ use crate::replay::grows;
 use crate::screen::environment_line;
 use crate::table::{Screen, Style, Table, join, known, known_or};
 use crate::text::thousands;
+use crate::{headline, overall};
 
 /// Heights of a bar, lowest first.
 pub(crate) const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -32,8 +33,8 @@ pub fn screen(sources: &[Source], style: Style) -> String {
             Document::Run(run) => {
                 screen.add(&environment_line(&run.environment, style));
                 let answers = run.answers.iter();
-                verdicts
-                    .extend(answers.map(|one| format!("{}: {}", one.question, one.verdict.text)));
+                let sentence = |one| overall::of_answer(one).sentence;
+                verdicts.extend(answers.map(|one| format!("{}: {}", one.question, sentence(one))));
             }
             Document::Compare(it) => {
                 screen.line(format!("{} against {}", it.after.name, it.before.name));
@@ -46,7 +47,7 @@ pub fn screen(sources: &[Source], style: Style) -> String {
                         .iter()
                         .map(|warning| format!("warning: {warning}")),
                 );
-                verdicts.push(it.verdict.text.clone());
+                verdicts.push(headline::of_comparison(it).in_a_line());
                 let rows = it.endpoints.iter();
                 verdicts
                     .extend(rows.map(|row| format!("{}: {}: {}", row.name, row.word, row.text)));
@@ -61,7 +62,7 @@ pub fn screen(sources: &[Source], style: Style) -> String {
                     "trace of {}",
                     known_or("", findings.trace.source.as_ref())
                 ));
-                verdicts.push(findings.verdict.text.clone());
+                verdicts.push(headline::of_findings(findings).in_a_line());
                 verdicts.extend(findings.advice.iter().map(|a| format!("try: {}", a.text)));
             }
             Document::History(it) => {

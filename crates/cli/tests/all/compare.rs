@@ -291,7 +291,7 @@ fn records_are_compared_where_they_answer_the_same_question() {
     run.write("other", record(3.8, other));
     let screen = run.stopgap("compare before other").out;
     assert!(screen.starts_with("warning: "), "{screen}");
-    has(&screen, &["different machines", "\nregression: "]);
+    has(&screen, &["different machines", "\nWORSE\n"]);
     assert!(!screen.contains('\u{1b}'), "{screen}");
 
     for (place, value, says) in [

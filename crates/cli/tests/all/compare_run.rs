@@ -65,8 +65,8 @@ fn commands_are_run_in_turn_and_kept() {
         .document(SCHEMA);
     again["command"] = record["command"].clone();
     assert_eq!(again, record);
-    let screen = run.stopgap(format!("compare {kept}")).out;
-    let floor = "noise floor, the first command against itself, 6 runs each: ";
+    let screen = run.stopgap(format!("compare {kept} --verbose")).out;
+    let floor = "\n6 runs a side";
     has(&screen, &[floor, "voluntary switches"]);
     let kept = kept.to_string();
     let words = ["compare", &kept, "--endpoint", "minor faults", "--json"];
@@ -98,7 +98,7 @@ fn a_command_that_fails_is_named_with_its_last_words() {
     let line = format!("compare {} --fail-on regression", kept.trim_end());
     has(
         &run.stopgap(line).ends(4).out,
-        &["inconclusive: interrupted after "],
+        &["CANNOT TELL\ninterrupted after "],
     );
 }
 
@@ -134,7 +134,7 @@ fn ctrl_c_reports_what_was_measured() {
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_to_string(&mut screen).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(4), "{screen}");
-    has(&screen, &["inconclusive: interrupted after "]);
+    has(&screen, &["CANNOT TELL\ninterrupted after "]);
     let stat = format!("/proc/{sleeper}/stat");
     wait_for("the end of what was started", || {
         // Nobody reaps here.
@@ -157,7 +157,7 @@ fn nobody_may_gather() {
     let done = Done::new("compare as nobody", &output).ok();
     assert!(
         done.out
-            .starts_with("inconclusive: elapsed time: n too small"),
+            .starts_with("CANNOT TELL\nelapsed time: n too small"),
         "{done:#?}"
     );
 }

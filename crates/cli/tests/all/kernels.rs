@@ -145,7 +145,9 @@ fn figures_that_do_not_repeat_are_the_tools_fault() {
         assert_eq!(status, Some(expected), "{told}");
         assert!(told.contains("2 boots more: two of a layout"), "{told}");
         assert!(
-            out.contains("void: 1 of 1, first roundtrip, round trip: the tool is at fault"),
+            out.contains(
+                "DO NOT REPEAT\n1 of 1, first roundtrip, round trip: the tool is at fault"
+            ),
             "{out}"
         );
         assert!(out.contains("later kernel under layout 3"), "{out}");
@@ -199,7 +201,7 @@ fn a_kernel_that_does_not_boot_is_an_error_and_its_last_lines_are_shown() {
     let b = lab.kernel("b2", "", &slices(&five(20_062)));
     let (out, _, status) = lab.kernels(&[&a, &broken, &b, "--workloads", "roundtrip"]);
     assert_eq!(status, Some(1));
-    assert!(out.contains("C against A: longer"), "{out}");
+    assert!(out.contains("C against A: RUNS MORE INSTRUCTIONS"), "{out}");
     // One that hangs is ended by the limit.
     let hangs = lab.kernel("hangs", "", &[]);
     fs::write(lab.path("hangs.all"), "[    0.0] Booting Linux\r\n").unwrap();
@@ -246,7 +248,9 @@ fn ctrl_c_reports_what_was_measured_and_leaves_no_guest() {
         let output = child.wait_with_output().unwrap();
         let (out, told) = (text(&output.stdout), text(&output.stderr));
         assert!(
-            out.contains("longer: 1 of 1 longer by 0.31 %; interrupted: less was measured"),
+            out.contains(
+                "RUNS MORE INSTRUCTIONS\n1 of 1 longer by 0.31 %; interrupted: less was measured"
+            ),
             "{out}{told}"
         );
         assert!(out.contains("were interrupted"), "{out}");

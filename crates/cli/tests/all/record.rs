@@ -531,7 +531,7 @@ fn what_needs_all_calls_says_how_to_get_them() {
         ),
         false => has(&replayed.err, &["choose with --pid"]),
     }
-    let explained = run.stopgap("explain t.parquet --frame-marker close");
+    let explained = run.stopgap("explain t.parquet --verbose --frame-marker close");
     has(
         &explained.out,
         &[
@@ -544,7 +544,7 @@ fn what_needs_all_calls_says_how_to_get_them() {
     let replayed = run.stopgap("replay placement t.parquet --policy linux-6.12");
     assert_eq!(replayed.status, Some(1), "several processes: {replayed:#?}");
     has(&replayed.err, &["choose with --pid"]);
-    let explained = run.stopgap("explain t.parquet --frame-marker close");
+    let explained = run.stopgap("explain t.parquet --verbose --frame-marker close");
     assert!(!explained.out.contains("did not"), "{explained:#?}");
 }
 

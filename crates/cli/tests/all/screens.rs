@@ -20,7 +20,7 @@ enum Kind {
 
 use Kind::{Live, Slow, Stored};
 
-/// Name of the file, kind, command. Words have one space between them.
+/// Name of the file, kind, command. Words have one space between them; a command that begins with `sh: ` is the shell's.
 const SCREENS: &[(&str, Kind, &str)] = &[
     ("help", Stored, "--help"),
     ("check", Slow, "check"),
@@ -102,6 +102,31 @@ const SCREENS: &[(&str, Kind, &str)] = &[
         "run --fix batch-client --measure -n 6 --seed 1 -- sleep 0.02",
     ),
     (
+        "compare-run",
+        Slow,
+        "sh: stopgap compare --run 'seq 100000' --run 'seq 200000' -n 6 --seed 1",
+    ),
+    (
+        "watch",
+        Slow,
+        "sh: (sleep 1; exec sleep 0.5) & stopgap watch -p $! --psi off --slow clock_nanosleep=200ms -d 3s -o stalls",
+    ),
+    (
+        "watch-page",
+        Slow,
+        "sh: (sleep 1; exec sleep 0.5) & stopgap watch -p $! --psi off --slow clock_nanosleep=200ms -d 3s -o stalls -q; cat stalls/*.txt",
+    ),
+    (
+        "watch-history",
+        Slow,
+        "sh: stopgap watch --psi off --slow off -d 5s -o stalls -q; stopgap watch --history -1h -o stalls",
+    ),
+    (
+        "kernels",
+        Stored,
+        "sh: mkdir bin; cp files/kernels/qemu bin/qemu-system-x86_64; chmod +x bin/*; PATH=$PWD/bin:$PATH STOPGAP_GUEST=files/kernels/guest stopgap kernels files/kernels/linux-a files/kernels/linux-b --workloads roundtrip",
+    ),
+    (
         "report-terminal",
         Stored,
         "report --terminal files/check.json",
@@ -117,8 +142,21 @@ fn folder() -> PathBuf {
 
 /// Returns what the command prints, without what is of this run alone: its directory, and names with the time.
 fn printed(run: &Run, command: &str) -> String {
-    let words: Vec<&str> = command.split(' ').collect();
-    let output = run.output(&words);
+    let output = match command.strip_prefix("sh: ") {
+        None => run.output(&command.split(' ').collect::<Vec<_>>()),
+        Some(script) => {
+            let program = Path::new(crate::common::STOPGAP).parent().unwrap();
+            let path = std::env::var("PATH").unwrap();
+            let mut shell = std::process::Command::new("sh");
+            shell
+                .args(["-c", script])
+                .current_dir(run.directory.path())
+                .env("XDG_STATE_HOME", run.directory.path())
+                .env("PATH", format!("{}:{path}", program.display()))
+                .stdin(std::process::Stdio::null());
+            shell.output().unwrap()
+        }
+    };
     assert_ne!(
         output.status.code(),
         Some(1),
@@ -154,10 +192,19 @@ fn screens_are_those_of_the_documents() {
             );
             continue;
         }
-        let screen = format!("$ stopgap {command}\n{}", printed(&run, command));
-        for line in screen.lines() {
+        let typed = match command.strip_prefix("sh: ") {
+            None => format!("stopgap {command}"),
+            Some(script) => script.to_owned(),
+        };
+        let screen = format!("$ {typed}\n{}", printed(&run, command));
+        // A stall of `watch` is one line of a log.
+        let log = name.starts_with("watch");
+        for line in screen.lines().skip(1) {
             let width = line.chars().count();
-            assert!(width <= WIDEST, "{width} columns: '{line}' of {command}");
+            assert!(
+                log || width <= WIDEST,
+                "{width} columns: '{line}' of {command}"
+            );
             assert!(
                 !line.contains('\u{1b}'),
                 "colour without a terminal: {command}"
