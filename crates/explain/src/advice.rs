@@ -240,6 +240,8 @@ fn ends_of<'f>(links: &'f [Link], what: &'f str, waiter: &'f str, ends: &mut Vec
         // Who sleeps on purpose is the thread before.
         let task = match &*link.cause {
             "timer" => Some(waiter),
+            // Its own requests: to put them off would make it wait longer.
+            "disk" if link.task.as_deref() == Some(waiter) => None,
             _ => link.task.as_deref(),
         };
         let same =

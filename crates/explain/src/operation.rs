@@ -34,6 +34,9 @@ pub(crate) struct Operation {
     pub(crate) times: Times,
     /// Waits of it, in the order of time.
     stays: Vec<Stay>,
+    /// How many there were, and the longest.
+    waits: u64,
+    longest_wait_ns: u64,
     /// What its thread was in the midst of.
     intervals: Vec<Interval>,
     /// Up to when the time is in `parts` already.
@@ -95,6 +98,8 @@ impl Operation {
             length_bytes: None,
             times: Times::default(),
             stays: Vec::new(),
+            waits: 0,
+            longest_wait_ns: 0,
             intervals: Vec::new(),
             taken: begin,
             parts: Parts::default(),
@@ -111,6 +116,7 @@ impl Operation {
         (self.sure, self.by_waits, self.length_bytes) = (None, None, None);
         self.times = Times::default();
         self.stays.clear();
+        (self.waits, self.longest_wait_ns) = (0, 0);
         self.intervals.clear();
         self.taken = begin;
         self.parts.clear();
@@ -132,6 +138,8 @@ impl Operation {
         if self.stays.len() >= KEPT {
             self.take_apart(stay.left, State::Running);
         }
+        self.waits += 1;
+        self.longest_wait_ns = self.longest_wait_ns.max(stay.ran.saturating_sub(stay.left));
         self.stays.push(stay);
     }
 
@@ -315,6 +323,7 @@ impl Operations {
         if excess == 0 || full && (self.top == 0 || excess <= least) {
             return;
         }
+        let by_waits = operation.by_waits.is_some();
         let slow = Slow {
             call: operation.name.to_string(),
             task: ending.task.to_string(),
@@ -327,6 +336,8 @@ impl Operations {
             result: ending.result,
             parts: operation.parts.to_record(),
             woken_by: std::mem::take(&mut operation.longest_sleep).into_record(),
+            waits: by_waits.then_some(operation.waits),
+            longest_wait_ns: by_waits.then_some(operation.longest_wait_ns),
         };
         let at = self
             .slowest

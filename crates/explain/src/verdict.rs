@@ -1,7 +1,7 @@
 //! The answer in a word and a line.
 
 use stopgap_events::units::Nanos;
-use stopgap_stats::explain::{Findings, Idleness, Link, Pair, Slow, Waiting};
+use stopgap_stats::explain::{Findings, Idleness, Link, Pair, Part, Slow, Waiting};
 use stopgap_stats::verdict::{Verdict, Word};
 
 use crate::explainer::Seen;
@@ -63,8 +63,14 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
     // All of them, not only those that are listed.
     let stalls: u64 = findings.calls.iter().map(|calls| calls.stalls).sum();
     let long = (stalls > 0).then(|| {
-        let worst = findings.slow.first().map(told);
-        let worst = worst.map_or_else(String::new, |worst| format!(", the longest {worst}"));
+        // Who waits for a child waits for the child's stall: that one has the cause.
+        let own = |slow: &&Slow| leading(slow).is_none_or(|part| part.cause != "child");
+        let first = findings.slow.first();
+        let worst = match findings.slow.iter().find(own).or(first) {
+            None => String::new(),
+            Some(own) if first == Some(own) => format!(", the longest {}", told(own)),
+            Some(own) => format!(", the longest but for waits for a child {}", told(own)),
+        };
         let time = findings.calls.iter().map(|calls| calls.stalls_ns).sum();
         (time, format!("{}{worst}", count(stalls, time)))
     });
@@ -153,6 +159,8 @@ const UNKNOWN_SHARE: f64 = 0.01;
 /// Short waits together are a stall from this share of what a program ran and lost on, as short calls are.
 const MANY_SHARE: f64 = 0.1;
 const MANY_NS: u64 = 100_000_000;
+/// From this share on something is most of a time.
+const MOST_OF_IT: f64 = 0.5;
 
 /// Returns the time that the threads of one name lost in waits together, each of which may be short, and says so.
 fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
@@ -172,7 +180,9 @@ fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
             .links
             .iter()
             .find(|link| !(is_asked(first) && is_work(link)));
-        let mostly = match why.map(|link| &*link.text) {
+        // A chain of a small part of the time is no answer to where most of it went.
+        let most = |link: &&Link| link.ns as f64 >= MOST_OF_IT * first.total_ns as f64;
+        let mostly = match why.filter(most).map(|link| &*link.text) {
             // "waited for a CPU", behind it "waited for a CPU, which two others had"
             Some(why) if why.starts_with(&*first.text) => why.to_owned(),
             Some(why) => format!("{}: {why}", first.text),
@@ -181,12 +191,17 @@ fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
         enough.then(|| {
             let longest = Nanos(own().map(|waiting| waiting.longest_ns).max().unwrap_or(0));
             let (task, time) = (&task.task, Nanos(lost));
+            let share = match self::lost(first) as f64 / lost as f64 {
+                share if share >= MOST_OF_IT => "mostly".to_owned(),
+                share => format!("for {:.0} % of it", share * 100.0),
+            };
             let waits = match waits {
                 1 => "1 wait".to_owned(),
                 waits => format!("{waits} waits"),
             };
-            let text =
-                format!("{task} lost {time} in {waits}, the longest {longest}; mostly it {mostly}");
+            let text = format!(
+                "{task} lost {time} in {waits}, the longest {longest}; {share} it {mostly}"
+            );
             (lost, text)
         })
     };
@@ -265,18 +280,30 @@ fn count(stalls: u64, lost: u64) -> String {
 
 fn told(slow: &Slow) -> String {
     let ms = slow.excess_ns as f64 / 1e6;
-    let of = slow
-        .parts
-        .iter()
-        .find(|part| !matches!(&*part.cause, "idle" | "may-be-idle" | "on-cpu"));
-    let of = of.or_else(|| slow.parts.iter().find(|part| part.cause == "on-cpu"));
+    let of = leading(slow);
     let cause = of.map_or_else(String::new, |part| {
         let cause = named(&part.cause, part.function.as_deref());
         let share = part.ns as f64 / slow.excess_ns as f64 * 100.0;
         format!(", {share:.0} % of it {cause}")
     });
-    let least = if slow.at_least { "at least " } else { "" };
-    format!("{} of {}: {least}{ms:.1} ms{cause}", slow.call, slow.task)
+    let (call, task) = (&slow.call, &slow.task);
+    match (slow.waits, slow.longest_wait_ns) {
+        (Some(waits @ 2..), Some(longest)) => format!(
+            "{call} of {task}: {ms:.1} ms in {waits} waits of one call or several, the longest wait {}{cause}",
+            Nanos(longest)
+        ),
+        _ => {
+            let least = if slow.at_least { "at least " } else { "" };
+            format!("{call} of {task}: {least}{ms:.1} ms{cause}")
+        }
+    }
+}
+
+/// Returns the greatest part of what an operation lost.
+fn leading(slow: &Slow) -> Option<&Part> {
+    let of = |part: &&Part| !matches!(&*part.cause, "idle" | "may-be-idle" | "on-cpu");
+    let on_cpu = || slow.parts.iter().find(|part| part.cause == "on-cpu");
+    slow.parts.iter().find(of).or_else(on_cpu)
 }
 
 /// `shrinker i915_gem_shrinker_scan`, `compaction`.
@@ -303,6 +330,42 @@ mod tests {
             share: 0.0,
             links,
         }
+    }
+
+    fn slow(waits: Option<u64>, cause: &str) -> Slow {
+        let part = |cause: &str, ns| Part {
+            cause: cause.to_owned(),
+            function: None,
+            ns,
+            share: 1.0,
+        };
+        Slow {
+            call: "fsync".to_owned(),
+            task: "db".to_owned(),
+            tid: 1,
+            begin_ns: 0,
+            length_ns: 1_680_000_000,
+            at_least: true,
+            excess_ns: 1_680_000_000,
+            length_bytes: None,
+            result: None,
+            parts: vec![part(cause, 1_680_000_000)],
+            woken_by: None,
+            waits,
+            longest_wait_ns: waits.map(|_| 118_000_000),
+        }
+    }
+
+    /// 400 calls from one place, each of which waits: without their begin and end nobody knows how long one took.
+    #[test]
+    fn waits_of_calls_that_are_not_told_apart_are_no_single_long_call() {
+        let text = told(&slow(Some(402), "io"));
+        assert_eq!(
+            text,
+            "fsync of db: 1680.0 ms in 402 waits of one call or several, the longest wait 118 ms, 100 % of it io"
+        );
+        let one = told(&slow(Some(1), "io"));
+        assert_eq!(one, "fsync of db: at least 1680.0 ms, 100 % of it io");
     }
 
     /// A client waits 100 for its server, which runs 30 and waits 70 for a lock, whose holder runs.

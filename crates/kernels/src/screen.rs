@@ -108,7 +108,7 @@ impl Screen<'_> {
             Word::Shorter => "RUNS FEWER INSTRUCTIONS",
             Word::Identical => "RUNS THE SAME INSTRUCTIONS",
             Word::Mixed => "RUNS MORE INSTRUCTIONS HERE, FEWER THERE",
-            Word::NoDifferenceProven => "NO DIFFERENCE PROVEN, NOR THAT THERE IS NONE",
+            Word::NoDifferenceProven => "CANNOT TELL WHETHER IT DIFFERS",
             Word::Inconclusive => "CANNOT TELL",
             Word::Void => "CANNOT TELL: THIS TOOL'S COUNTS DO NOT REPEAT",
         };

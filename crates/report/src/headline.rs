@@ -51,7 +51,7 @@ pub(crate) fn of_comparison(comparison: &Comparison) -> Headline {
         Compared::Regression => "WORSE".to_owned(),
         Compared::Improvement => "BETTER".to_owned(),
         Compared::NotWorse => format!("NOT WORSE BY {margin} % OR MORE"),
-        Compared::NoDifferenceProven => "NO DIFFERENCE PROVEN, NOR THAT THERE IS NONE".to_owned(),
+        Compared::NoDifferenceProven => "CANNOT TELL WHETHER IT DIFFERS".to_owned(),
         Compared::Inconclusive => "CANNOT TELL".to_owned(),
     };
     let with = |word: RowWord| {
@@ -194,7 +194,7 @@ mod tests {
         let (head, _) = told(1_000.0, 1_000.0, 0.001);
         assert_eq!(head, "NOT WORSE BY 5 % OR MORE");
         let (head, sentence) = told(1_000.0, 1_000.0, 0.1);
-        assert_eq!(head, "NO DIFFERENCE PROVEN, NOR THAT THERE IS NONE");
+        assert_eq!(head, "CANNOT TELL WHETHER IT DIFFERS");
         assert!(
             sentence.contains(" % less and ") && sentence.ends_with(" % more"),
             "{sentence}"

@@ -25,12 +25,13 @@ pub fn judge(run: &Run) -> Overall {
     let causes = causes::rows(run);
     let rows = || now.iter().chain(&causes);
     let headline = Headline::of(rows().map(|row| row.state));
-    // A busy CPU is seldom the whole story where another row warns, too.
-    let leads = |state: State| {
-        let of = |row: &&Row| row.state == state;
-        let found = rows().filter(of).find(|row| row.about != "cpu");
-        found.or_else(|| rows().find(of))
+    // What goes on now leads before what is over. A busy CPU is seldom the whole story where another row warns, too.
+    let weight = |row: &&Row| match &*row.about {
+        "log" => 2,
+        "cpu" => 1,
+        _ => 0,
     };
+    let leads = |state: State| rows().filter(|row| row.state == state).min_by_key(weight);
     let watch = ("Catch it when it comes:", "sudo stopgap watch");
     let (text, why, command) = match headline {
         Headline::LikelyCause => lead(

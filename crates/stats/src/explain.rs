@@ -287,6 +287,13 @@ pub struct Slow {
     pub parts: Vec<Part>,
     /// Who ended its longest sleep; null where it did not sleep or the trace does not say.
     pub woken_by: Option<Waker>,
+    /// Where the trace has no begin and end of calls: waits that are taken for one operation. They may be of several calls
+    /// from one place in the program. Null where calls have rows.
+    #[serde(default)]
+    pub waits: Option<u64>,
+    /// The longest of these waits.
+    #[serde(default)]
+    pub longest_wait_ns: Option<u64>,
 }
 
 /// The thread that ended a sleep.

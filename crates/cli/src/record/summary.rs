@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use stopgap_report::text::{plain, wrap};
+use stopgap_report::text::{command_line, plain, wrap};
 use stopgap_trace::Metadata;
 
 use super::{Done, Finish};
@@ -67,8 +67,10 @@ pub(super) fn text(
         line("missing", &format!("{}: {}", missing.what, missing.why));
     }
     // A path is there to be copied: it is not broken.
-    let path = plain(&path.display().to_string());
-    lines.push(format!("{:<10}{path}\n", "trace"));
+    let path = path.display().to_string();
+    lines.push(format!("{:<10}{}\n", "trace", plain(&path)));
+    let next = command_line(&["stopgap".to_owned(), "explain".to_owned(), path]);
+    lines.push(format!("{:<10}{}\n", "next", plain(&next)));
     lines.concat()
 }
 

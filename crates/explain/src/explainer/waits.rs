@@ -292,6 +292,11 @@ impl Explainer {
         let (Role::Sends, Some(descriptor), Some(_)) = (by.role, descriptor, &by.call) else {
             return;
         };
+        // Who is in a send itself waits for room, or for another writer of the file: that is no answer.
+        let waits_in = (wait.call.as_ref()).map(|call| name_of(call.number, call.name.as_ref()));
+        if waits_in.is_some_and(|name| role(&name) == Role::Sends) {
+            return;
+        }
         // The question may be sent by one thread of such a process, and its answer got by another.
         if self.graph.is_scheduled(tid) || self.graph.is_scheduled(target) {
             return;

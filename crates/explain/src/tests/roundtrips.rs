@@ -455,3 +455,23 @@ fn frames_are_from_mark_to_mark() {
             .any(|missing| missing.why.contains("no-such-mark did not come twice"))
     );
 }
+
+/// Two programs that write to one file wait for each other there, and neither answers the other.
+#[test]
+fn writers_of_one_file_are_no_client_and_server() {
+    let mut b = Builder::new();
+    for _ in 0..20 {
+        b.enter(CLIENT, "write", 5).after(10);
+        b.wake(CLIENT, SERVER).switch(CLIENT, "S", SERVER).after(10);
+        b.exit(SERVER, "write", 1).enter(SERVER, "write", 6);
+        b.wake(SERVER, CLIENT).switch(SERVER, "S", CLIENT).after(10);
+        b.exit(CLIENT, "write", 1);
+    }
+    let findings = b.explain();
+    assert!(
+        findings.switches.pairs.is_empty(),
+        "{:?}",
+        findings.switches.pairs
+    );
+    assert!(findings.advice.is_empty(), "{:?}", findings.advice);
+}

@@ -58,10 +58,13 @@ fn reason(answer: &Answer) -> String {
         return "enough large blocks are free: nothing was compacted".to_owned();
     }
     if why.contains("positive control") {
-        return "disturbed: even the control did not grow as it must".to_owned();
+        return "the machine was too busy: even the test's control failed".to_owned();
     }
     if why.starts_with("no swap") {
         return "without swap no such stall can be made".to_owned();
+    }
+    if why.chars().count() <= CLAUSE && !why.contains('(') {
+        return why.to_owned();
     }
     let end = why.find([';', ',', '(']).unwrap_or(why.len());
     let end = match why[..end].chars().count() > CLAUSE {

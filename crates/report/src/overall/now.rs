@@ -48,6 +48,9 @@ const ONE_PAGE: u64 = 5_000;
 /// For how long a line of the kernel log counts.
 const LOG_SECONDS: u64 = 3_600;
 
+/// Per cent of 10 s below which nobody waited: it would be shown as 0.0.
+const SHOWN: f64 = 0.05;
+
 /// Returns a row for each resource.
 pub(super) fn rows(now: &Now, environment: &Environment) -> Vec<Row> {
     let mut rows = vec![cpu(now), disk(now), memory(now, environment)];
@@ -112,7 +115,7 @@ fn cpu(now: &Now) -> Row {
         let row = row("cpu", State::Look, format!("{text} (warns at {CPU} %)"));
         return then(row, "See which threads have the CPUs:", RECORD);
     }
-    match ten.some.avg10 > 0.0 {
+    match ten.some.avg10 >= SHOWN {
         true => row("cpu", State::Ok, text),
         false => row("cpu", State::Ok, "nobody waited for one in the last 10 s"),
     }
@@ -122,7 +125,20 @@ fn per_cent(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
         _ if value < 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
+        // 19.9 is below a limit of 20.
+        _ => format!("{:.0}", value.floor()),
+    }
+}
+
+/// Returns `threads waited for it 3.3 % of the last 10 s`, whether they still do or not.
+fn waited(ten: &Pressure, just: f64) -> String {
+    match ten.some.avg10 {
+        ten if ten < SHOWN => "nobody waited for it in the last 10 s".to_owned(),
+        ten if just < SHOWN => format!(
+            "threads waited for it {} % of the last 10 s, none now",
+            per_cent(ten)
+        ),
+        ten => format!("threads waited for it {} % of the last 10 s", per_cent(ten)),
     }
 }
 
@@ -174,7 +190,7 @@ fn disk(now: &Now) -> Row {
         );
         return look(State::Look, text);
     }
-    let Some((_, some, _)) = pressure else {
+    let Some((ten, some, _)) = pressure else {
         return unknown("disk", why(now, "pressure"));
     };
     let latency = now.disks.first().and_then(|disk| {
@@ -182,11 +198,7 @@ fn disk(now: &Now) -> Row {
         Some(format!("; {} takes {} ms a request", disk.name, number(ms)))
     });
     let latency = latency.unwrap_or_default();
-    let text = match some >= 0.05 {
-        false => format!("nobody waited in the last 10 s{latency}"),
-        true => format!("threads waited {} % of 10 s{latency}", per_cent(some)),
-    };
-    row("disk", State::Ok, text)
+    row("disk", State::Ok, waited(ten, some) + &latency)
 }
 
 fn memory(now: &Now, environment: &Environment) -> Row {
@@ -252,16 +264,10 @@ fn memory(now: &Now, environment: &Environment) -> Row {
             "sudo stopgap probe chunks",
         );
     }
-    let Some((_, some, _)) = pressure else {
+    let Some((ten, some, _)) = pressure else {
         return unknown("memory", why(now, "pressure"));
     };
-    let mut text = match some > 0.0 {
-        true => format!(
-            "threads waited for memory {} % of the last 10 s",
-            per_cent(some)
-        ),
-        false => "nobody waited for it in the last 10 s".to_owned(),
-    };
+    let mut text = waited(ten, some);
     if index.is_some() {
         text += "; not fragmented";
     }
@@ -464,8 +470,8 @@ fn log(now: &Now) -> Row {
     let text = crate::text::plain(&text);
     then(
         row("log", state, text),
-        "Read what came before it:",
-        "sudo dmesg --level=emerg,alert,crit,err,warn -T | tail -40",
+        "Read it in the kernel log:",
+        "sudo dmesg -T | grep -iE 'out of mem|blocked for|hang|error' | tail",
     )
 }
 

@@ -460,7 +460,7 @@ fn a_question_without_an_answer_says_why_in_a_clause() {
         sentences,
         [
             "cannot tell: mmap: Cannot allocate memory",
-            "cannot tell: disturbed: even the control did not grow as it must",
+            "cannot tell: the machine was too busy: even the test's control failed",
             "cannot tell: memory is not fragmented (up 31 min)",
             "cannot tell: enough large blocks are free: nothing was compacted",
             "cannot tell: without swap no such stall can be made"
