@@ -219,7 +219,7 @@ fn the_clock_may_be_set_meanwhile() {
     let pages = text(&said, "beside", "stdout");
     assert!(pages.contains("lock, 100 % of 70"), "{pages}");
     let history = text(&said, "history", "stdout");
-    let all = "lock took most, 9";
+    let all = "threads lost most time waiting for a lock: 9";
     assert!(
         history.starts_with(all) && history.contains("of the 2."),
         "{history}"

@@ -24,6 +24,21 @@ const MISSING: usize = 12;
 /// Functions that are shown.
 const FUNCTIONS: usize = 12;
 
+/// Returns the headline of a comparison, and the sentence below it.
+pub(crate) fn headline(against: &Against) -> (&'static str, &str) {
+    let head = match against.verdict.word {
+        Word::Longer => "RUNS MORE INSTRUCTIONS",
+        Word::Shorter => "RUNS FEWER INSTRUCTIONS",
+        Word::Identical => "RUNS THE SAME INSTRUCTIONS",
+        Word::Mixed => "RUNS MORE INSTRUCTIONS HERE, FEWER THERE",
+        Word::NoDifferenceProven => "CANNOT TELL WHETHER IT DIFFERS",
+        Word::Inconclusive => "CANNOT TELL",
+        Word::Void => "CANNOT TELL: THIS TOOL'S COUNTS DO NOT REPEAT",
+    };
+    let text = &against.verdict.text;
+    (head, text.split_once(": ").map_or(text, |(_, text)| text))
+}
+
 /// The text of a comparison of kernels; `place` is where the record is, if one was written.
 #[must_use]
 pub fn screen(record: &Kernels, place: Option<&str>, style: Style) -> String {
@@ -101,17 +116,7 @@ impl Screen<'_> {
     /// Says whether a later kernel runs more instructions than the first, and whether a gate would fail.
     fn verdict(&mut self, against: &Against) {
         let (before, after) = (letter(against.before), letter(against.after));
-        let text = &against.verdict.text;
-        let text = text.split_once(": ").map_or(&**text, |(_, text)| text);
-        let head = match against.verdict.word {
-            Word::Longer => "RUNS MORE INSTRUCTIONS",
-            Word::Shorter => "RUNS FEWER INSTRUCTIONS",
-            Word::Identical => "RUNS THE SAME INSTRUCTIONS",
-            Word::Mixed => "RUNS MORE INSTRUCTIONS HERE, FEWER THERE",
-            Word::NoDifferenceProven => "CANNOT TELL WHETHER IT DIFFERS",
-            Word::Inconclusive => "CANNOT TELL",
-            Word::Void => "CANNOT TELL: THIS TOOL'S COUNTS DO NOT REPEAT",
-        };
+        let (head, text) = headline(against);
         let begin = self.text.len();
         self.say(2, &format!("{after} against {before}: {head}"));
         if self.style.colour {
@@ -332,7 +337,7 @@ fn count(value: f64) -> String {
     format!("{}.{tenths}", thousands(whole))
 }
 
-fn signed(value: f64, shown: impl Fn(f64) -> String) -> String {
+pub(crate) fn signed(value: f64, shown: impl Fn(f64) -> String) -> String {
     let sign = match value {
         ..0.0 => "-",
         0.0 => "",
@@ -346,7 +351,7 @@ fn middle(values: &[f64]) -> f64 {
 }
 
 /// Describes the possible causes of a difference, with the first options that differ.
-fn cause(record: &Kernels, against: &Against) -> String {
+pub(crate) fn cause(record: &Kernels, against: &Against) -> String {
     match against.cause {
         Cause::SameImage => "one and the same image on both sides".to_owned(),
         Cause::Code => "a difference is of code: the configurations are the same".to_owned(),

@@ -3,7 +3,7 @@
 
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::explain::{
-    AddressSpace, Findings, Memory, Part, SlowMemory, Spread, Switches, Waker,
+    AddressSpace, Findings, Memory, Part, SlowMemory, Spread, Switches, Waiting, Waker,
 };
 
 use stopgap_stats::verdict::Word;
@@ -90,6 +90,14 @@ pub fn screen(findings: &Findings, style: Style, show: Show) -> String {
         screen.add("\n");
         screen.say(format!("--verbose adds {}", left_out.join(", ")));
     }
+    screen.finish()
+}
+
+/// Returns who lost how much in these waits, with the chains behind them: part WHY of a screen.
+#[must_use]
+pub fn why(waiting: &[Waiting], style: Style) -> String {
+    let mut screen = Screen::new(style);
+    story::say_losers(&story::losers(waiting), &mut screen);
     screen.finish()
 }
 

@@ -206,7 +206,7 @@ mod tests {
         let first = shown.lines().next().unwrap();
         assert_eq!(
             first,
-            "io took most, 100 % of the 28.0 s that all threads lost in 8 min of watching, most of it postgres in fdatasync: 28.0 s"
+            "threads lost most time waiting for the disk: 100 % of the 28.0 s that all lost in 8 min of watching, most of it postgres in fdatasync: 28.0 s"
         );
         assert!(shown.contains("██████"), "{shown}");
         assert!(shown.contains("postgres in fdatasync"), "{shown}");

@@ -45,6 +45,7 @@ use crate::text::{command_line, count};
 use side::{Side, sides};
 use write::{Section, list, more};
 
+pub use dots::marks;
 pub use write::escaped;
 
 /// A record of any kind that a report can be made of.
@@ -145,12 +146,11 @@ pub fn page(sources: &[Source]) -> String {
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <title>{title}</title>\n<style>\n{}</style></head>\n<body><a class=\"skip\" \
-         href=\"#content\">To the answers</a>\n<header><h1>{title}</h1>{}</header>\n<main id=\"content\">\n{}{}\n\
+         href=\"#content\">To the answers</a>\n<header><h1>{title}</h1>{}</header>\n<main id=\"content\">\n{}\n\
          <nav aria-label=\"Sections\"><ul>{links}</ul></nav>\n{body}</main></body></html>\n",
         include_str!("html/style.css"),
         subtitle(sources),
-        list(&warnings(&sides, sources), "warnings"),
-        top::html(sources),
+        top::html(sources, &list(&warnings(&sides, sources), "warnings")),
         title = escaped(&title),
     )
 }
@@ -191,9 +191,9 @@ fn sections(sources: &[Source], sides: &[Side<'_>]) -> Vec<(String, String, Stri
         Some((question.to_string(), question.to_string(), html))
     });
     let environment = environment::section(sides).map(|html| ("environment", "machine", html));
-    let missing = ("missing", "not measured", environment::missing(sources));
-    let again = ("again", "reproduce", again(sources));
-    let frame = environment.into_iter().chain([missing, again]);
+    let missing = environment::missing(sources).map(|html| ("missing", "not measured", html));
+    let again = again(sources).map(|html| ("again", "reproduce", html));
+    let frame = environment.into_iter().chain(missing).chain(again);
     let frame = frame.map(|(id, link, html)| (id.to_owned(), link.to_owned(), html));
     first
         .into_iter()
@@ -325,8 +325,14 @@ fn warnings(sides: &[Side<'_>], sources: &[Source]) -> Vec<String> {
 /// Command lines that are shown.
 const MOST_COMMANDS: usize = 100;
 
-/// Returns how to do it again.
-fn again(sources: &[Source]) -> String {
+/// Returns how to do it again; `None` where no record has a command.
+fn again(sources: &[Source]) -> Option<String> {
+    if sources
+        .iter()
+        .all(|source| source.document.origin().0.is_empty())
+    {
+        return None;
+    }
     let mut commands = String::new();
     for Source { name, document } in sources.iter().take(MOST_COMMANDS) {
         let (command, seed, _) = document.origin();
@@ -352,5 +358,5 @@ fn again(sources: &[Source]) -> String {
         join(versions, ", ")
     ));
     section.fold("Records read", &list(&files, "files"));
-    section.finish()
+    Some(section.finish())
 }

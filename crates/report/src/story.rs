@@ -27,33 +27,97 @@ const MOST_OF_IT: f64 = 0.8;
 const LEAST_NS: u64 = 100_000_000;
 const LEAST_LONGEST_NS: u64 = 10_000_000;
 
+/// Threads of one name, or of names that differ in their last number only, and what they lost.
+pub(crate) struct Loser {
+    /// The name.
+    pub(crate) task: String,
+    /// Its waits, the most time first.
+    own: Vec<Waiting>,
+    lost: u64,
+}
+
+impl Loser {
+    /// Returns how much they lost, in what, and what stands at the end of the longest chain.
+    pub(crate) fn sentence(&self) -> String {
+        let waits: u64 = self.own.iter().map(|waiting| waiting.waits).sum();
+        let longest = self.own.iter().map(|waiting| waiting.longest_ns).max();
+        let most = self.own.first().map_or_else(String::new, |first| {
+            let mut end = None;
+            let mut links = &first.links;
+            // "On purpose" and "the network" follow the thread that they are about.
+            while let Some(link) = links.first() {
+                let told = link.task.is_some() || link.cause == "disk";
+                end = told.then_some(link).or(end);
+                links = &link.links;
+            }
+            let behind = end.filter(|end| end.text != first.text);
+            let behind =
+                behind.map_or_else(String::new, |end| format!("; behind it: {}", end.text));
+            let share = first.total_ns as f64 / self.lost as f64 * 100.0;
+            format!("; most of it ({share:.0} %) {}{behind}", first.text)
+        });
+        format!(
+            "lost {} in {}, the longest {}{most}",
+            Nanos(self.lost),
+            waits_text(waits),
+            Nanos(longest.unwrap_or(0)),
+        )
+    }
+}
+
+/// Returns who lost time that somebody notices, the most time first.
+pub(crate) fn losers(waiting: &[Waiting]) -> Vec<Loser> {
+    let stalled: Vec<&Waiting> = (waiting.iter())
+        .filter(|waiting| waiting.idleness == Idleness::Stalled)
+        .collect();
+    let mut losers: Vec<Loser> = Vec::new();
+    for waiting in of_like_names(&stalled) {
+        match losers.iter_mut().find(|loser| loser.task == waiting.task) {
+            Some(loser) => {
+                loser.lost += waiting.total_ns;
+                loser.own.push(waiting);
+            }
+            None => losers.push(Loser {
+                task: waiting.task.clone(),
+                lost: waiting.total_ns,
+                own: vec![waiting],
+            }),
+        }
+    }
+    losers.retain(|loser| {
+        loser.lost >= LEAST_NS
+            || (loser.own.iter()).any(|waiting| waiting.longest_ns >= LEAST_LONGEST_NS)
+    });
+    losers.sort_by_key(|loser| Reverse(loser.lost));
+    losers
+}
+
 /// Says who lost time, and why.
 pub(crate) fn say(findings: &Findings, screen: &mut Screen) {
     let Some(chains) = &findings.chains else {
         return;
     };
-    let stalled: Vec<&Waiting> = (chains.waiting.iter())
-        .filter(|waiting| waiting.idleness == Idleness::Stalled)
-        .collect();
-    let together = of_like_names(&stalled);
-    let mut tasks: Vec<(&str, Vec<&Waiting>, u64)> = Vec::new();
-    for waiting in &together {
-        match tasks.iter_mut().find(|(task, ..)| *task == waiting.task) {
-            Some((_, own, lost)) => {
-                own.push(waiting);
-                *lost += waiting.total_ns;
-            }
-            None => tasks.push((&waiting.task, vec![waiting], waiting.total_ns)),
-        }
+    let losers = losers(&chains.waiting);
+    say_losers(&losers, screen);
+    unclear(&chains.waiting, screen);
+    if let Some(path) = chains.critical_path.as_ref().filter(|_| !losers.is_empty()) {
+        let part = |part: &Link| format!("{:.0} % {}", part.share * 100.0, part.text);
+        let parts = path
+            .parts
+            .iter()
+            .filter(|part| part.share >= SMALL)
+            .take(CAUSES);
+        let parts = join(parts.map(part), "; ");
+        screen.say_by(
+            4,
+            format!("  {}, {}: {parts}", path.of, Nanos(path.window_ns)),
+        );
     }
-    tasks.retain(|(_, own, lost)| {
-        *lost >= LEAST_NS
-            || own
-                .iter()
-                .any(|waiting| waiting.longest_ns >= LEAST_LONGEST_NS)
-    });
-    tasks.sort_by_key(|(_, _, lost)| Reverse(*lost));
-    for (task, own, lost) in tasks.iter().take(TASKS) {
+}
+
+/// Says who lost how much, each with the chains behind it.
+pub(crate) fn say_losers(losers: &[Loser], screen: &mut Screen) {
+    for Loser { task, own, lost } in losers.iter().take(TASKS) {
         let waits: u64 = own.iter().map(|waiting| waiting.waits).sum();
         let Some(longest) = own.iter().max_by_key(|waiting| waiting.longest_ns) else {
             continue;
@@ -83,25 +147,11 @@ pub(crate) fn say(findings: &Findings, screen: &mut Screen) {
             }
         }
     }
-    if tasks.len() > TASKS {
+    if losers.len() > TASKS {
         screen.say(format!(
             "  and {} more names that lost time",
-            tasks.len() - TASKS
+            losers.len() - TASKS
         ));
-    }
-    unclear(&chains.waiting, screen);
-    if let Some(path) = chains.critical_path.as_ref().filter(|_| !tasks.is_empty()) {
-        let part = |part: &Link| format!("{:.0} % {}", part.share * 100.0, part.text);
-        let parts = path
-            .parts
-            .iter()
-            .filter(|part| part.share >= SMALL)
-            .take(CAUSES);
-        let parts = join(parts.map(part), "; ");
-        screen.say_by(
-            4,
-            format!("  {}, {}: {parts}", path.of, Nanos(path.window_ns)),
-        );
     }
 }
 
@@ -169,7 +219,7 @@ fn set_shares(links: &mut [Link], whole: u64) {
 }
 
 /// Says what most chains of a name end with, where none of them alone shows that.
-fn in_the_end(own: &[&Waiting], lost: u64, screen: &mut Screen) {
+fn in_the_end(own: &[Waiting], lost: u64, screen: &mut Screen) {
     let mut ends: Vec<(String, u64, u64)> = Vec::new();
     for waiting in own {
         add_ends(&waiting.links, None, &mut ends);
@@ -326,8 +376,48 @@ mod tests {
             colour: false,
             verbose: false,
         });
-        in_the_end(&[&waiting], 100, &mut screen);
+        in_the_end(&[waiting], 100, &mut screen);
         screen.finish()
+    }
+
+    #[test]
+    fn a_loser_is_told_in_a_sentence() {
+        let disk = Link {
+            cause: "disk".to_owned(),
+            ..link("disk vda, its own request", None, 60_000_000, Vec::new())
+        };
+        let wait = |task: &str, ns: u64, links| Waiting {
+            total_ns: ns,
+            longest_ns: ns,
+            ..waiting(task, links)
+        };
+        let all = [
+            wait("short", 9_000_000, Vec::new()),
+            wait("client", 40_000_000, Vec::new()),
+            wait(
+                "client",
+                60_000_000,
+                vec![link(
+                    "server was in fsync",
+                    Some("server"),
+                    60_000_000,
+                    vec![disk],
+                )],
+            ),
+            wait("pager", 30_000_000, vec![sleeps(30_000_000)]),
+        ];
+        let losers = losers(&all);
+        let told: Vec<(&str, String)> = losers
+            .iter()
+            .map(|one| (&*one.task, one.sentence()))
+            .collect();
+        let client = "lost 100 ms in 2 waits, the longest 60 ms; most of it (100 %) waited for the lock; behind it: disk vda, its \
+                      own request";
+        let pager = "lost 30 ms in 1 wait, the longest 30 ms; most of it (100 %) waited for the lock; behind it: pager slept";
+        assert_eq!(
+            told,
+            [("client", client.to_owned()), ("pager", pager.to_owned())]
+        );
     }
 
     #[test]

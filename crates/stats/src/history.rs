@@ -422,6 +422,30 @@ pub fn name_of(kind: &OfKind) -> String {
     }
 }
 
+/// Returns in words what threads do that lose time to a cause.
+#[must_use]
+pub fn doing(cause: &str) -> &str {
+    match cause {
+        "run-queue" => "waiting for a CPU",
+        "cpu-quota" => "waiting for a new CPU quota",
+        "io" => "waiting for the disk",
+        "lock" => "waiting for a lock",
+        "mmap_lock" => "waiting for an address space (mmap_lock)",
+        "answer" => "waiting for an answer of another thread",
+        "child" => "waiting for a child or a joined thread",
+        "fence" => "waiting for a device (fence)",
+        "rcu" => "waiting for RCU",
+        "direct-reclaim" => "freeing memory (direct reclaim)",
+        "memcg-reclaim" => "freeing memory of their control group",
+        "compaction" => "moving memory together (compaction)",
+        "shrinker" => "freeing memory of drivers and caches (shrinkers)",
+        "throttled" => "held back by reclaim (throttled)",
+        "stopped" => "stopped by a signal",
+        "unknown" => "asleep, and nothing says why",
+        other => other,
+    }
+}
+
 fn verdict(watched: u64, lost: u64, causes: &[OfCause], kinds: &[OfKind]) -> String {
     let worst = causes
         .first()
@@ -437,8 +461,8 @@ fn verdict(watched: u64, lost: u64, causes: &[OfCause], kinds: &[OfKind]) -> Str
         format!(", most of it {}: {}", name_of(of), time(of.sum.ns))
     });
     format!(
-        "{} took most, {:.0} % of the {} that all threads lost in {} of watching{most}",
-        worst.cause,
+        "threads lost most time {}: {:.0} % of the {} that all lost in {} of watching{most}",
+        doing(&worst.cause),
         worst.sum.ns as f64 / lost.max(1) as f64 * 100.0,
         time(lost),
         time(watched),
@@ -492,7 +516,7 @@ mod tests {
         let history = adder.finish(BTreeSet::new(), Vec::new());
         assert_eq!(
             history.verdict,
-            "io took most, 83 % of the 6.0 s that all threads lost in 30.0 s of watching, most of it db in read: 3.0 s"
+            "threads lost most time waiting for the disk: 83 % of the 6.0 s that all lost in 30.0 s of watching, most of it db in read: 3.0 s"
         );
         let causes: Vec<(&str, u64)> = history
             .causes

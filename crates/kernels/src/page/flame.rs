@@ -1,7 +1,7 @@
 //! A flame graph of guest instructions, coloured by how two kernels differ.
 
 use stopgap_report::html::escaped;
-use stopgap_report::html::flame::{Look, Node, svg};
+use stopgap_report::html::flame::{Look, Node, html};
 use stopgap_report::text::thousands;
 
 use crate::functions::Profile;
@@ -21,7 +21,7 @@ pub(crate) fn figure(title: &str, before: &Profile, after: &Profile) -> Option<S
         return None;
     }
     let most = root.most(root.after);
-    let look = |name: &str, node: &Node<'_>, _: usize| {
+    let look = |_: &str, node: &Node<'_>, _: usize| {
         let differs = node.differs();
         // Figures are whole numbers over a count of operations: what is smaller is rounding.
         let (class, strength) = if differs.abs() <= 1e-6 * (1.0 + node.after) {
@@ -33,7 +33,7 @@ pub(crate) fn figure(title: &str, before: &Profile, after: &Profile) -> Option<S
         let sign = if differs > 0.0 { "+" } else { "" };
         let [all, own, differs] = [node.after, node.own(), differs].map(instructions);
         let about = format!(
-            "{name}: {all} guest instructions an operation with all it calls, {own} its own; {sign}{differs} to before"
+            "{all} guest instructions an operation with all it calls, {own} its own; {sign}{differs} to before"
         );
         Look {
             class,
@@ -45,9 +45,9 @@ pub(crate) fn figure(title: &str, before: &Profile, after: &Profile) -> Option<S
     let label = format!(
         "{title}: flame graph of {new} guest instructions an operation; the table below has the figures"
     );
-    let (svg, cut) = svg(&root, &look, &label);
+    let (frames, cut) = html(&root, &look, &label);
     Some(format!(
-        "<figure><figcaption><b>{}</b></figcaption>{svg}\
+        "<figure><figcaption><b>{}</b></figcaption>{frames}\
          <p class=\"about\">Width: guest instructions an operation on the later kernel, {new} in all (earlier: {old}). What is \
          called stands below its caller. <span class=\"grew\">Orange</span>: more than on the earlier kernel along the same \
          calls, <span class=\"shrank\">blue</span>: fewer, the stronger the more; grey: the same. What only the earlier kernel \

@@ -3,11 +3,11 @@
 use stopgap_stats::bootstrap::median_over_runs;
 use stopgap_stats::quantile::median;
 
-use super::chart::{Axis, Chart, Layer, MOST, Shape, scale};
+use super::chart::{Axis, Chart, Layer, MOST, Scale, Shape, scale};
 use super::side::{Measured, Side};
 use super::words;
 use crate::table::{Table, known_or};
-use crate::text::figure;
+use crate::text::{figure, number};
 
 /// Rows of a picture; more are in the record.
 const MOST_ROWS: usize = 24;
@@ -68,6 +68,51 @@ pub(super) fn chart(
         table,
         ..Chart::of_rows(title, about, x, labels)
     })
+}
+
+/// Returns a picture of rows with a mark for each figure, as HTML: of records that only their own crate knows. Figures lie along an
+/// axis (its title and unit) with a line at what they are held against. Empty where there is no figure.
+#[must_use]
+pub fn marks(
+    title: &str,
+    about: &str,
+    (axis, unit): (&str, &str),
+    (at, against): (f64, &str),
+    rows: Vec<(String, Vec<f64>)>,
+) -> String {
+    let mut layer = Layer::new("", 0);
+    let mut table = Table::new(&format!(
+        "row | marks | least, {unit} | median, {unit} | most, {unit}"
+    ));
+    let mut about = about.to_owned();
+    if rows.len() > MOST_ROWS {
+        let all = rows.len();
+        about += &format!(" The picture has the first {MOST_ROWS} of {all} rows, Figures has all.");
+    }
+    for (row, (label, values)) in rows.iter().enumerate() {
+        let least = values.iter().copied().reduce(f64::min);
+        let most = values.iter().copied().reduce(f64::max);
+        let [least, middle, most] =
+            [least, median(values.clone()), most].map(|value| known_or("", value.map(number)));
+        table.row(&[label, &values.len(), &least, &middle, &most]);
+        if row < MOST_ROWS {
+            let points = values.iter().map(|value| (*value, row as f64));
+            layer.shapes.push(Shape::Marks(points.collect()));
+        }
+    }
+    let labels = rows.into_iter().take(MOST_ROWS).map(|(label, _)| label);
+    Chart {
+        layers: vec![layer],
+        rule: Some((at, against.to_owned())),
+        table,
+        ..Chart::of_rows(
+            title,
+            about,
+            Axis::new(axis, unit, Scale::Linear),
+            labels.collect(),
+        )
+    }
+    .html()
 }
 
 /// Returns the y of one side in a row.

@@ -69,8 +69,8 @@ pub(super) fn section(sides: &[Side<'_>]) -> Option<String> {
     Some(section.finish())
 }
 
-/// Returns what could not be measured, and what was lost; said also where there is nothing.
-pub(super) fn missing(sources: &[Source]) -> String {
+/// Returns what could not be measured, and what was lost; `None` where there is nothing, unless a run was made: said of it.
+pub(super) fn missing(sources: &[Source]) -> Option<String> {
     let mut table = Table::new("record | about | what | why");
     let mut said = BTreeSet::new();
     for Source { name, document } in sources {
@@ -127,7 +127,11 @@ pub(super) fn missing(sources: &[Source]) -> String {
     }
     let mut section = Section::new("missing", "What could not be measured");
     let runs = |source: &Source| matches!(source.document, Document::Run(_));
-    if sources.iter().any(runs) {
+    let runs = sources.iter().any(runs);
+    if !runs && table.rows.is_empty() {
+        return None;
+    }
+    if runs {
         section.paragraph(
             "stopgap tests no GPU driver, no fences, no block I/O and none of your programs.",
         );
@@ -139,5 +143,5 @@ pub(super) fn missing(sources: &[Source]) -> String {
             &table,
         ),
     }
-    section.finish()
+    Some(section.finish())
 }

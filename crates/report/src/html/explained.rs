@@ -2,17 +2,43 @@
 
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Explain, Findings, Part, Spread, Waiting, Windows};
+use stopgap_stats::overall::State;
+use stopgap_stats::verdict::Word;
 
 use super::chart::{Axis, Chart, Layer, Scale, Shape};
 use super::stack;
-use super::top;
+use super::top::{self, Part as Rows, Row};
 use super::write::{Section, list};
 use super::{picture, profile, waits};
 use crate::explain::cause;
+use crate::headline::{self, Headline};
 use crate::replay::grouped;
+use crate::story;
 use crate::table::{Table, known_or};
 use crate::text::{number, thousands};
 use crate::windows;
+
+/// Threads at the top of the page.
+const WHO: usize = 4;
+
+/// Returns the headline of an explained trace with the first thing to try, and who lost most time.
+pub(super) fn top(found: &Findings) -> (Row, Vec<Rows>) {
+    let verdict = &found.verdict;
+    let Headline { head, sentence } = headline::of_findings(found);
+    let first = found.advice.first();
+    let first = first.map(|one| format!("Try first: {} ({}).", one.text, one.evidence));
+    let head = Row {
+        more: sentence,
+        first: first.unwrap_or_default(),
+        ..Row::new(Some(top::of_word(verdict.word)), "trace", &head)
+    };
+    let state = (verdict.word == Word::Stalls).then_some(State::Look);
+    let waiting = found.chains.as_ref().map(|chains| &*chains.waiting);
+    let losers = story::losers(waiting.unwrap_or_default());
+    let rows = losers.iter().take(WHO);
+    let rows = rows.map(|loser| Row::new(state, &loser.task, &loser.sentence()));
+    (head, vec![("Who lost most time", rows.collect())])
+}
 
 /// Returns the section of an explained trace. The verdict stands in it where it is not `alone` in the page, whose headline it is.
 pub(super) fn section(id: &str, name: &str, explain: &Explain, alone: bool) -> String {
@@ -21,7 +47,8 @@ pub(super) fn section(id: &str, name: &str, explain: &Explain, alone: bool) -> S
     if !alone {
         section.verdict(Some(top::of_word(found.verdict.word)), &found.verdict.text);
     }
-    let advice = found.advice.iter();
+    // The headline has the first.
+    let advice = found.advice.iter().skip(usize::from(alone));
     let advice = advice.map(|one| format!("try {}: {} ({})", one.word, one.text, one.evidence));
     section.list(&advice.collect::<Vec<_>>(), "advice");
     // The verdict has the first.
@@ -33,13 +60,13 @@ pub(super) fn section(id: &str, name: &str, explain: &Explain, alone: bool) -> S
     let mut charts = Vec::new();
     charts.extend(distribution(
         "Context switches per round trip",
-        "context switches of client and server",
+        ("context switches of both", "per round trip"),
         &found.switches.per_roundtrip,
     ));
     charts.extend(found.switches.frames.as_ref().and_then(|frames| {
         distribution(
             "Context switches per frame",
-            "context switches of traced threads",
+            ("context switches", "per frame"),
             &frames.switches,
         )
     }));
@@ -117,7 +144,7 @@ fn facts(found: &Findings) -> Vec<String> {
 }
 
 /// Returns how many had how many switches.
-fn distribution(title: &str, axis: &str, spread: &Spread) -> Option<Chart> {
+fn distribution(title: &str, (axis, unit): (&str, &str), spread: &Spread) -> Option<Chart> {
     let all: u64 = spread.distribution.iter().map(|(_, count)| count).sum();
     let mut layer = Layer::new("", 0);
     let mut table = Table::new("switches | round trips or frames | share, %");
@@ -132,7 +159,7 @@ fn distribution(title: &str, axis: &str, spread: &Spread) -> Option<Chart> {
         "The share of all {} by the number of switches that each took. p50 {p50}, p90 {p90}, most {most}.",
         thousands(all)
     );
-    let x = Axis::new(axis, "number", Scale::Linear);
+    let x = Axis::new(axis, unit, Scale::Linear);
     let y = Axis::new("share", "%", Scale::Linear);
     (!spread.distribution.is_empty()).then(|| Chart {
         layers: vec![layer],

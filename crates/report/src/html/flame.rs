@@ -8,21 +8,24 @@
 //! ```
 //!
 //! Drawn by ourselves. `inferno`, the crate for it, makes a page of its own: a script fits its texts to their frames and
-//! zooms, and our page runs none; without it texts run over their neighbours and a narrow screen shrinks them past
-//! reading. Here widths are per cent of the page's width and letters keep their size: a frame is an `svg` within the
-//! `svg`, which cuts its own text. Nothing zooms; each frame says its figures when pointed at, and the table beside has them.
+//! zooms, and our page runs none. Here a frame is an element of the page: its place and width are per cent of the page's width,
+//! letters keep their size, and the browser cuts a name that does not fit with an ellipsis. Nothing zooms. A frame says its whole
+//! name and its figures when it is pointed at, or has the focus: tapped, or reached by keys. The table beside has them, too.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::write::{escaped, short};
 
+/// Letters of a name that a frame says; the longest symbols of C++ have more, and their figures follow.
+const LONGEST: usize = 400;
 /// Height of a frame, in CSS pixels.
 const ROW: usize = 18;
 /// The least share of the width that a frame is drawn with: a pixel and a half of a narrow screen.
 const LEAST: f64 = 0.004;
-/// The least share that gets a text: three letters of a wide screen.
-const LEAST_TEXT: f64 = 0.02;
+/// The least share that gets a text: a letter and an ellipsis on a wide screen; and on a narrow one.
+const LEAST_TEXT: f64 = 0.03;
+const LEAST_TEXT_NARROW: f64 = 0.07;
 /// Frames below one another that are drawn.
 pub const MOST_ROWS: usize = 60;
 /// Frames of a picture: what they come to in bytes is some hundred times this.
@@ -45,7 +48,7 @@ pub struct Look {
     pub class: &'static str,
     /// How strong the colour is, up to 1.
     pub strength: f64,
-    /// The text that a browser shows when somebody points at the frame.
+    /// The figures, which follow the name when somebody points at the frame.
     pub about: String,
 }
 
@@ -87,9 +90,9 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Draws all below `root`; `look` says how a frame looks by name, node and row, and `label` is the picture's text for people who
-/// cannot see it. Returns the picture, and a sentence where frames were left out because there are too many.
-pub fn svg(
+/// Draws all below `root`, the widest first; `look` says how a frame looks by name, node and row, and `label` is the picture's
+/// text for people who cannot see it. Returns the picture, and a sentence where frames were left out because there are too many.
+pub fn html(
     root: &Node<'_>,
     look: &dyn Fn(&str, &Node<'_>, usize) -> Look,
     label: &str,
@@ -102,21 +105,61 @@ pub fn svg(
         look,
     };
     drawing.row(root, 0.0, 0);
-    let svg = format!(
-        "<svg class=\"flame\" role=\"img\" aria-label=\"{}\" height=\"{}\">{}</svg>",
-        escaped(label),
-        drawing.rows * ROW,
-        drawing.frames,
-    );
     let cut = drawing.drawn >= MOST_FRAMES;
     (
-        svg,
+        container(label, drawing.rows * ROW, &drawing.frames),
         if cut {
             " Smaller frames are left out."
         } else {
             ""
         },
     )
+}
+
+/// Returns the element that holds frames; `height` is in CSS pixels.
+pub(super) fn container(label: &str, height: usize, frames: &str) -> String {
+    format!(
+        "<div class=\"flame\" role=\"group\" aria-label=\"{}\" style=\"height:{height}px\">{frames}</div>",
+        escaped(label)
+    )
+}
+
+/// A box that says what it is, in per cent of the picture's width and, from above, in CSS pixels.
+pub(super) struct Frame<'f> {
+    pub(super) left: f64,
+    pub(super) width: f64,
+    pub(super) top: usize,
+    pub(super) class: &'static str,
+    pub(super) strength: f64,
+    pub(super) name: &'f str,
+    pub(super) about: &'f str,
+}
+
+impl Frame<'_> {
+    /// Appends the frame to `html`. Keys reach frames that have a text; a tap reaches each.
+    pub(super) fn write(&self, html: &mut String) {
+        let (text, reached) = match self.width >= LEAST_TEXT * 100.0 {
+            true => (escaped(&short(self.name, LONGEST)), 0),
+            false => (String::new(), -1),
+        };
+        let thin = match self.width < LEAST_TEXT_NARROW * 100.0 && reached == 0 {
+            true => " thin",
+            false => "",
+        };
+        // A string takes what is written to it.
+        let _ = write!(
+            html,
+            "<i tabindex=\"{reached}\" title=\"{}: {}\" style=\"--l:{:.3}%;--w:{:.3}%;--t:{}px;--s:{:.0}%\">\
+             <b class=\"{}{thin}\">{text}</b></i>",
+            escaped(&short(self.name, LONGEST)),
+            escaped(self.about),
+            self.left,
+            self.width,
+            self.top,
+            self.strength * 100.0,
+            self.class,
+        );
+    }
 }
 
 struct Drawing<'l> {
@@ -130,7 +173,9 @@ struct Drawing<'l> {
 impl Drawing<'_> {
     /// Draws what `node` called, from `left` on, and below each frame what it called.
     fn row(&mut self, node: &Node<'_>, mut left: f64, row: usize) {
-        for (name, node) in &node.calls {
+        let mut calls: Vec<_> = node.calls.iter().collect();
+        calls.sort_by(|(_, a), (_, b)| b.after.total_cmp(&a.after));
+        for (name, node) in calls {
             let share = node.after / self.whole;
             if share >= LEAST && self.drawn < MOST_FRAMES {
                 self.frame(name, node, left, row);
@@ -143,26 +188,79 @@ impl Drawing<'_> {
     fn frame(&mut self, name: &str, node: &Node<'_>, left: f64, row: usize) {
         self.drawn += 1;
         self.rows = self.rows.max(row + 1);
-        let share = node.after / self.whole;
-        let text = match share >= LEAST_TEXT {
-            true => format!(
-                "<text x=\"4\" y=\"13\">{}</text>",
-                escaped(&short(name, 60))
-            ),
-            false => String::new(),
-        };
         let look = (self.look)(name, node, row);
-        // A string takes what is written to it.
-        let _ = write!(
-            self.frames,
-            "<svg x=\"{:.3}%\" y=\"{}\" width=\"{:.3}%\" height=\"{ROW}\"><title>{}</title>\
-             <rect class=\"{}\" width=\"100%\" height=\"100%\" fill-opacity=\"{:.2}\"/>{text}</svg>",
-            left * 100.0,
-            row * ROW,
-            share * 100.0,
-            escaped(&look.about),
-            look.class,
-            look.strength,
+        let frame = Frame {
+            left: left * 100.0,
+            width: node.after / self.whole * 100.0,
+            top: row * ROW,
+            class: look.class,
+            strength: look.strength,
+            name,
+            about: &look.about,
+        };
+        frame.write(&mut self.frames);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(frames: &[(&str, f64)]) -> String {
+        let stacks: Vec<(Vec<String>, f64)> = frames
+            .iter()
+            .map(|(name, amount)| (vec![(*name).to_owned()], *amount))
+            .collect();
+        let mut root = Node::default();
+        for (stack, amount) in &stacks {
+            root.add(stack, 0.0, *amount);
+        }
+        let look = |_: &str, node: &Node<'_>, _: usize| Look {
+            class: "user",
+            strength: 0.4,
+            about: format!("{} samples", node.after),
+        };
+        html(&root, &look, "a label").0
+    }
+
+    #[test]
+    fn the_widest_frame_stands_first() {
+        let html = drawn(&[("a", 20.0), ("b", 50.0), ("c", 30.0)]);
+        let names: Vec<&str> = html
+            .split("<b class=\"user\">")
+            .skip(1)
+            .map(|rest| &rest[..1])
+            .collect();
+        assert_eq!(names, ["b", "c", "a"]);
+        assert!(html.contains("--l:50.000%;--w:30.000%"), "{html}");
+    }
+
+    #[test]
+    fn a_frame_says_its_whole_name_and_then_its_figures() {
+        let long = "std::vector<int>::".repeat(10);
+        let html = drawn(&[(&long, 99.0), ("narrow", 1.0)]);
+        let shown = escaped(&long);
+        assert!(
+            html.contains(&format!("title=\"{shown}: 99 samples\"")),
+            "{html}"
         );
+        assert!(
+            html.contains(&format!("<b class=\"user\">{shown}</b>")),
+            "{html}"
+        );
+        // Nothing of it can be read in a frame so narrow, and no key stops there.
+        assert!(
+            html.contains("<i tabindex=\"-1\" title=\"narrow: 1 samples\""),
+            "{html}"
+        );
+        assert!(html.contains("<b class=\"user\"></b>"), "{html}");
+    }
+
+    #[test]
+    fn a_name_of_4000_letters_leaves_room_for_the_figures() {
+        let html = drawn(&[(&"<\u{202e}\n".repeat(1_400), 7.0)]);
+        assert!(html.contains("\u{2026}: 7 samples\""), "{html}");
+        assert!(!html.contains('\u{202e}') && !html.contains('\n'), "{html}");
+        assert!(html.len() < 12_000, "{}", html.len());
     }
 }

@@ -2,17 +2,55 @@
 
 use std::collections::BTreeMap;
 
-use stopgap_stats::history::{Bin, Document, History, IDLE, OfCause, time};
+use stopgap_events::date::utc;
+use stopgap_events::units::Nanos;
+use stopgap_stats::history::{Bin, Document, History, IDLE, OfCause, doing, name_of, time};
 
 use super::chart::{Axis, Chart, Layer, MOST, Scale, Shape};
+use super::top::{Part, Row};
 use super::write::Section;
 use crate::history::{causes, doubts, kinds};
 use crate::table::{Table, join};
-use crate::text::{count, number};
+use crate::text::{count, number, thousands};
 
 const SECOND: u64 = 1_000_000_000;
 /// Kinds that the table has.
 const KINDS: usize = 100;
+/// Causes at the top of the page.
+const CAUSES: usize = 6;
+
+/// Returns the headline of a history, and a row for each cause. None of them has a state: no rule says how much is too much.
+pub(super) fn top(document: &Document) -> (Row, Vec<Part>) {
+    let history = &document.history;
+    let row = |of: &OfCause| {
+        let share = of.sum.ns as f64 / history.lost_ns.max(1) as f64 * 100.0;
+        let most = history.kinds.iter().find(|kind| kind.cause == of.cause);
+        let most = most.map_or_else(String::new, |kind| {
+            format!("; most of it {}", name_of(kind))
+        });
+        let text = format!(
+            "{}: {} ({share:.0} %) in {}, the longest {}{most}",
+            doing(&of.cause),
+            time(of.sum.ns),
+            match of.sum.waits {
+                1 => "1 wait".to_owned(),
+                waits => format!("{} waits", thousands(waits)),
+            },
+            Nanos(of.sum.longest_ns),
+        );
+        Row::new(None, &of.cause, &text)
+    };
+    let rows = lost(history).take(CAUSES).map(row).collect();
+    (
+        Row::new(None, "history", &history.verdict),
+        vec![("What threads lost time to", rows)],
+    )
+}
+
+/// Returns the causes that cost time.
+fn lost(history: &History) -> impl Iterator<Item = &OfCause> {
+    history.causes.iter().filter(|of| of.cause != IDLE)
+}
 
 /// Returns the section of a history. The verdict stands in it where it is not `alone` in the page, whose headline it is.
 pub(super) fn section(id: &str, name: &str, document: &Document, alone: bool) -> String {
@@ -32,14 +70,9 @@ pub(super) fn section(id: &str, name: &str, document: &Document, alone: bool) ->
             format!(", of {hosts}")
         },
     )];
-    let ago = |unix_s: u64| {
-        let ns = history
-            .to_unix_s
-            .saturating_sub(unix_s)
-            .saturating_mul(SECOND);
-        format!("-{}", time(ns))
-    };
-    facts.extend(doubts(history, &ago));
+    // The page may be read on another clock.
+    let clock = |unix_s: u64| utc(unix_s).replace('T', " ").replace('Z', " UTC");
+    facts.extend(doubts(history, &clock));
     section.list(&facts, "evidence");
     section.charts(&[picture(history)]);
     section.folded_table("What time was lost to", &causes(history, None));
@@ -49,11 +82,7 @@ pub(super) fn section(id: &str, name: &str, document: &Document, alone: bool) ->
 
 /// Returns how much each cause took in which part of the time.
 fn picture(history: &History) -> Chart {
-    let lost: Vec<&OfCause> = history
-        .causes
-        .iter()
-        .filter(|of| of.cause != IDLE)
-        .collect();
+    let lost: Vec<&OfCause> = lost(history).collect();
     // The last ink is for the others together, where there are more.
     let named = match lost.len() {
         0..=MOST => lost.len(),
@@ -61,7 +90,7 @@ fn picture(history: &History) -> Chart {
     };
     let mut layers: Vec<(String, Vec<&str>)> = lost[..named]
         .iter()
-        .map(|of| (of.cause.clone(), vec![&*of.cause]))
+        .map(|of| (doing(&of.cause).to_owned(), vec![&*of.cause]))
         .collect();
     if named < lost.len() {
         let others = lost[named..].iter().map(|of| &*of.cause);
@@ -83,7 +112,7 @@ fn picture(history: &History) -> Chart {
     }
     let length = history.bins.first().map_or(0, |bin| bin.length_ns);
     let about = format!(
-        "Seconds per second that all threads together lost to a cause, in steps of {}. A line ends where `watch` did not run.",
+        "Seconds per second that all threads together lost to a cause, in steps of {}. A line ends where nobody watched.",
         time(length)
     );
     let x = Axis::new("before the end", scale.unit, Scale::Linear);
@@ -210,13 +239,44 @@ mod tests {
     }
 
     #[test]
+    fn the_top_says_what_threads_lost_time_to() {
+        let document = history();
+        let (head, parts) = top(&document);
+        assert!(
+            head.text
+                .starts_with("threads lost most time waiting for the disk: 23 %"),
+            "{}",
+            head.text
+        );
+        let [(_, rows)] = &parts[..] else { panic!() };
+        assert_eq!(rows.len(), CAUSES);
+        assert_eq!(rows[0].word, "io");
+        assert_eq!(
+            rows[0].text,
+            "waiting for the disk: 2.1 h (23 %) in 240 waits, the longest 56 s; most of it postgres in fdatasync"
+        );
+        let html = section("h", "h", &document, true);
+        assert!(
+            html.contains("from 1970-01-01 02:00:00 UTC to 1970-01-01 04:00:00 UTC nobody watched"),
+            "{html}"
+        );
+    }
+
+    #[test]
     fn a_cause_is_a_line_that_ends_where_nobody_watched() {
         let document = history();
         let chart = picture(&document.history);
         let names: Vec<&str> = chart.layers.iter().map(|layer| &*layer.name).collect();
         assert_eq!(
             names,
-            ["io", "lock", "mmap_lock", "run-queue", "event", "2 others"]
+            [
+                "waiting for the disk",
+                "waiting for a lock",
+                "waiting for an address space (mmap_lock)",
+                "waiting for a CPU",
+                "event",
+                "2 others"
+            ]
         );
         assert_eq!(chart.x.unit, "h");
         for layer in &chart.layers {

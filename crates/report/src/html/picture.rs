@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Step, Stop};
 
+use super::flame::{Frame, container};
 use super::write::{escaped, short};
 
 /// Rows of a picture, and what a row takes: its name above, its bars below.
@@ -19,10 +20,12 @@ const MOST_ROWS: usize = 24;
 const NAME: usize = 16;
 const BAR: usize = 18;
 const ROW: usize = NAME + BAR + 6;
+/// How strong a bar's colour is: its text is read on it.
+const STRENGTH: f64 = 0.4;
 /// Bars of a picture.
 const MOST_BARS: usize = 1_500;
-/// The least share of the width of a bar that has a text.
-const LEAST_TEXT: f64 = 0.04;
+/// Letters of the name of a row.
+const LONGEST: usize = 80;
 
 /// A stretch of time in which one actor does the same.
 struct Bar<'s> {
@@ -85,40 +88,25 @@ pub(super) fn figure(title: &str, about: &str, steps: &[Step]) -> Option<String>
     }
     arrows.extend(ended(&before, &[], end));
     let share = |at: u64| (at - begin) as f64 / whole as f64 * 100.0;
-    let mut svg = String::new();
+    let mut html = String::new();
     for (row, name) in names.iter().enumerate() {
-        let y = row * ROW + NAME - 4;
-        let _ = write!(
-            svg,
-            "<text x=\"0\" y=\"{y}\">{}</text>",
-            escaped(&short(name, 80))
-        );
+        let (top, name) = (row * ROW, escaped(&short(name, LONGEST)));
+        let _ = write!(html, "<span style=\"--t:{top}px\">{name}</span>");
     }
     for bar in &bars {
-        let (length, width) = (bar.end - bar.begin, share(bar.end) - share(bar.begin));
-        let text = match width / 100.0 >= LEAST_TEXT {
-            true => format!(
-                "<text x=\"4\" y=\"13\">{}</text>",
-                escaped(&short(&bar.stop.text, 60))
-            ),
-            false => String::new(),
+        let (length, after) = (Nanos(bar.end - bar.begin), Nanos(bar.begin - begin));
+        let frame = Frame {
+            left: share(bar.begin),
+            width: share(bar.end) - share(bar.begin),
+            top: bar.row * ROW + NAME,
+            class: class(&bar.stop.cause),
+            strength: STRENGTH,
+            name: &bar.stop.text,
+            about: &format!("{length}, after {after}"),
         };
-        let after = Nanos(bar.begin - begin);
-        let _ = write!(
-            svg,
-            "<svg x=\"{:.3}%\" y=\"{}\" width=\"{:.3}%\" height=\"{BAR}\"><title>{}</title>\
-             <rect class=\"{}\" width=\"100%\" height=\"100%\" fill-opacity=\"0.4\"/>{text}</svg>",
-            share(bar.begin),
-            bar.row * ROW + NAME,
-            width,
-            escaped(&format!(
-                "{}: {}, after {after}",
-                bar.stop.text,
-                Nanos(length)
-            )),
-            class(&bar.stop.cause),
-        );
+        frame.write(&mut html);
     }
+    let mut svg = String::new();
     for arrow in &arrows {
         // From the near edge of the one bar to that of the other.
         let (from, to) = match arrow.from > arrow.to {
@@ -128,30 +116,29 @@ pub(super) fn figure(title: &str, about: &str, steps: &[Step]) -> Option<String>
         let head = if from > to { 6 } else { -6 };
         let _ = write!(
             svg,
-            "<svg class=\"arrow\" x=\"{:.3}%\" y=\"0\" overflow=\"visible\"><path d=\"M0 {from}V{to}M-4 {1}L0 {to}L4 {1}\"/></svg>",
+            "<svg class=\"arrow\" x=\"{:.3}%\" y=\"0\"><path d=\"M0 {from}V{to}M-4 {1}L0 {to}L4 {1}\"/></svg>",
             share(arrow.at),
             to as i64 + head,
         );
     }
     let height = names.len() * ROW + NAME;
-    let scale = [(0.0, "start"), (50.0, "middle"), (100.0, "end")];
-    for (at, anchor) in scale {
-        let time = Nanos((whole as f64 * at / 100.0) as u64);
-        let _ = write!(
-            svg,
-            "<text x=\"{at}%\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
-            height - 3,
-            escaped(&time.to_string())
-        );
-    }
+    let top = height - NAME;
+    let [middle, end] = [0.5, 1.0].map(|part| Nanos((whole as f64 * part) as u64).to_string());
+    let _ = write!(
+        html,
+        "<svg class=\"arrows\" aria-hidden=\"true\">{svg}</svg><span class=\"scale\" style=\"--t:{top}px\">\
+         <em>0</em><em>{}</em><em>{}</em></span>",
+        escaped(&middle),
+        escaped(&end)
+    );
     let label = format!("{title}: {about}");
     Some(format!(
-        "<figure><figcaption><b>{}</b></figcaption><svg class=\"flame\" role=\"img\" aria-label=\"{}\" height=\"{height}\">{svg}</svg>\
+        "<figure><figcaption><b>{}</b></figcaption>{}\n\
          <p class=\"about\">{} Time goes to the right and begins {} into the trace. <span class=\"thread\">Green</span>: the thread runs; <span \
          class=\"user\">blue</span>: it waits; <span class=\"kernel\">orange</span>: it waits for a CPU, a disk, a timer or the \
          network. An arrow goes from the thread or device that ended a wait to the thread that waited.</p></figure>\n",
         escaped(title),
-        escaped(&label),
+        container(&label, height, &html),
         escaped(about),
         Nanos(begin),
     ))
@@ -243,7 +230,7 @@ mod tests {
         let figure = figure("a <request>", "about", &steps).unwrap();
         for name in ["client 11", "server 12", "disk vda"] {
             assert!(
-                figure.contains(&format!("\">{name}</text>")),
+                figure.contains(&format!("px\">{name}</span>")),
                 "{name}: {figure}"
             );
         }
@@ -254,7 +241,7 @@ mod tests {
         assert_eq!(arrows, ["70.000", "80.000"], "{figure}");
         // The client's wait is one bar over two steps.
         assert!(
-            figure.contains("x=\"10.000%\" y=\"16\" width=\"70.000%\""),
+            figure.contains("--l:10.000%;--w:70.000%;--t:16px"),
             "{figure}"
         );
     }

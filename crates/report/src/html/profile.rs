@@ -37,7 +37,7 @@ pub(super) fn figure(profile: &Profile) -> Option<String> {
             class,
             strength: if class == "unnamed" { 1.0 } else { STRENGTH },
             about: format!(
-                "{name}: {} % of the CPU time with all it calls ({} samples), {} % its own",
+                "{} % of the CPU time with all it calls ({} samples), {} % its own",
                 share(all, profile.samples),
                 thousands(all),
                 share(own, profile.samples),
@@ -48,7 +48,7 @@ pub(super) fn figure(profile: &Profile) -> Option<String> {
     let samples = thousands(profile.samples);
     let label =
         format!("{title}: flame graph of {samples} samples; the table below has the figures");
-    let (svg, cut) = flame::svg(&root, &look, &label);
+    let (frames, cut) = flame::html(&root, &look, &label);
     let mut table = Table::new("function | what it is | its own, % | with calls, % | samples");
     for one in &profile.functions {
         let of_all = |samples| share(samples, profile.samples);
@@ -57,7 +57,7 @@ pub(super) fn figure(profile: &Profile) -> Option<String> {
         table.row(&[&one.function, &kind, &own, &with_calls, &count]);
     }
     Some(format!(
-        "<figure><figcaption><b>{title}</b></figcaption>{svg}<p class=\"about\">{} Width: share of the samples. A function \
+        "<figure><figcaption><b>{title}</b></figcaption>{frames}<p class=\"about\">{} Width: share of the samples. A function \
          stands below its caller. <span class=\"thread\">Green</span>: thread and state; <span \
          class=\"user\">blue</span>: a program's or library's function; <span class=\"kernel\">orange</span>, ending in _[k]: \
          the kernel's; grey: code without a name.{cut}</p><details><summary>Functions</summary>{}</details></figure>\n",

@@ -74,7 +74,7 @@ fn pictures(question: Question) -> &'static [Picture] {
             Dots(
                 "memory stall per GiB read",
                 "Time that tasks waited for memory",
-                "PSI `some`, per GiB that a reader read beside the held buffers.",
+                "PSI some, per GiB that a reader read beside the held buffers.",
             ),
             Dots(
                 "take",

@@ -1,13 +1,31 @@
 //! What-if: replays of workloads through policies.
 
-use stopgap_stats::replay::{ChunksRow, PlacementRow, Replay, Row};
+use stopgap_stats::replay::{ChunksRow, PlacementRow, ReclaimRow, Replay, Row};
 
-use super::chart::{Axis, Chart, Layer, MOST, Scale, Shape};
+use super::chart::{Axis, Chart, Layer, MOST, Scale, Shape, scale};
 use super::stack;
 use super::write::{Section, escaped};
-use crate::replay::{add_mail_points, grouped, grows};
-use crate::table::{Table, known_or};
+use crate::replay::{add_mail_points, grouped, grows, screen};
+use crate::table::{Style, Table, known_or};
 use crate::text::{number, thousands};
+
+/// Policies of a picture.
+const MOST_POLICIES: usize = 24;
+
+/// Returns the sentence that the screen of a replay begins with.
+pub(super) fn sentence(replay: &Replay) -> String {
+    let style = Style {
+        width: u16::MAX,
+        colour: false,
+        verbose: false,
+    };
+    let screen = screen(replay, style);
+    let first = screen.lines().find(|line| !line.is_empty());
+    first.map_or_else(
+        || "The replay has no rows".to_owned(),
+        |line| line.trim().to_owned(),
+    )
+}
 
 /// Returns the section of a replay's record.
 pub(super) fn section(id: &str, name: &str, replay: &Replay) -> String {
@@ -20,7 +38,7 @@ pub(super) fn section(id: &str, name: &str, replay: &Replay) -> String {
             .not_validated
             .as_ref()
             .map(|why| format!("not validated: {why}"));
-        [it.mail.clone(), it.advice.clone(), why]
+        [it.mail.clone(), why] // the headline is the advice
     });
     let growth = replay.growth.iter().map(grows);
     section.list(
@@ -28,6 +46,7 @@ pub(super) fn section(id: &str, name: &str, replay: &Replay) -> String {
         "evidence",
     );
     let mut charts = placement(replay);
+    charts.extend(scanned(replay));
     charts.extend(stacks(replay));
     section.charts(&charts);
     if let Some(fit) = &replay.mail {
@@ -115,11 +134,73 @@ fn placement(replay: &Replay) -> Vec<Chart> {
     ]
 }
 
+/// Returns how many pages the kernel looks at for each that it frees, a dot a policy.
+fn scanned(replay: &Replay) -> Option<Chart> {
+    let rows: Vec<&ReclaimRow> = replay.rows.iter().filter_map(Row::reclaim).collect();
+    let first = rows.first()?;
+    let several = rows.iter().any(|row| row.workload != first.workload);
+    let mut layer = Layer::new("", 0);
+    let (mut labels, mut figures) = (Vec::new(), Vec::new());
+    let mut table = Table::new("policy | scanned per reclaimed | reclaim, ms per GiB");
+    for row in rows {
+        let release = row.release.as_ref();
+        let release = release.map_or_else(String::new, |how| format!(", released by {how}"));
+        let of = if several {
+            format!(" ({})", row.workload)
+        } else {
+            String::new()
+        };
+        let label = format!("{}{release}{of}", row.policy);
+        let figure = |value: Option<f64>| known_or("unknown", value.map(number));
+        table.row(&[
+            &label,
+            &figure(row.scanned_per_reclaimed),
+            &figure(row.reclaim_ms_per_gib),
+        ]);
+        let Some(value) = row
+            .scanned_per_reclaimed
+            .filter(|_| labels.len() < MOST_POLICIES)
+        else {
+            continue;
+        };
+        layer
+            .shapes
+            .push(Shape::Marks(vec![(value, labels.len() as f64)]));
+        labels.push(label);
+        figures.push(value);
+    }
+    if labels.is_empty() {
+        return None;
+    }
+    let about = "Modelled, not measured: pages that the kernel looks at for each page that it frees, while a load reads files beside \
+                 held buffers. At 1 it frees every page that it looks at.";
+    let x = Axis::new(
+        "pages scanned",
+        "per page reclaimed",
+        scale(figures.into_iter()),
+    );
+    Some(Chart {
+        layers: vec![layer],
+        table,
+        ..Chart::of_rows(
+            "Pages scanned per page reclaimed, by policy",
+            about,
+            x,
+            labels,
+        )
+    })
+}
+
 /// Returns IOMMU entries and time of chunks, and switches of round trips, taken apart.
 fn stacks(replay: &Replay) -> impl Iterator<Item = Chart> {
     let owned = |(name, amount): (&String, &f64)| (name.clone(), *amount);
     let chunks = || replay.rows.iter().filter_map(Row::chunks);
-    let label = |row: &ChunksRow| format!("{} ({})", row.policy, row.workload);
+    let several =
+        chunks().any(|row| Some(&row.workload) != chunks().next().map(|row| &row.workload));
+    let label = |row: &ChunksRow| match several {
+        true => format!("{} ({})", row.policy, row.workload),
+        false => row.policy.clone(),
+    };
     let entries = chunks().map(|row| (label(row), row.entries.iter().map(owned).collect()));
     let times = chunks().map(|row| (label(row), row.time_by_cause_ms.iter().map(owned).collect()));
     let roundtrips = replay.rows.iter().filter_map(Row::roundtrip);

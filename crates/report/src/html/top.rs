@@ -7,7 +7,8 @@ use stopgap_stats::record::{Answer, Run};
 use stopgap_stats::verdict::Word;
 
 use super::write::{escaped, more};
-use super::{Document, Source};
+use super::{Document, Source, explained, history, replays};
+use crate::headline::{self, Headline};
 use crate::overall::of as overall_of;
 use crate::table::join;
 
@@ -62,18 +63,20 @@ pub(super) struct Row {
     pub(super) more: String,
     /// The command that does it.
     pub(super) command: String,
+    /// What to try first, as a sentence of its own.
+    pub(super) first: String,
 }
 
 impl Row {
-    fn new(state: Option<State>, word: &str, text: &str) -> Row {
+    pub(super) fn new(state: Option<State>, word: &str, text: &str) -> Row {
         let [word, text] = [word, text].map(str::to_owned);
-        let (more, command) = (String::new(), String::new());
         Row {
             state,
             word,
             text,
-            more,
-            command,
+            more: String::new(),
+            command: String::new(),
+            first: String::new(),
         }
     }
 }
@@ -81,11 +84,9 @@ impl Row {
 impl From<overall::Row> for Row {
     fn from(row: overall::Row) -> Row {
         Row {
-            state: Some(row.state),
-            word: row.about,
-            text: row.sentence,
             more: row.why,
             command: row.command,
+            ..Row::new(Some(row.state), &row.about, &row.sentence)
         }
     }
 }
@@ -108,7 +109,7 @@ pub(super) fn is_check(run: &Run) -> bool {
 }
 
 /// Rows under a title; the title may be empty.
-type Part = (&'static str, Vec<Row>);
+pub(super) type Part = (&'static str, Vec<Row>);
 
 /// Returns a record's headline and its rows. A record of one answer has no rows: its headline is that answer.
 fn of(document: &Document) -> (Row, Vec<Part>) {
@@ -153,23 +154,17 @@ fn of(document: &Document) -> (Row, Vec<Part>) {
         },
         Document::Compare(it) => {
             let state = Some(of_comparison(it));
-            let head = Row::new(state, "comparison", &it.verdict.text);
-            let more = format!("{} against {}", it.after.name, it.before.name);
+            let Headline { head, sentence } = headline::of_comparison(it);
+            let head = Row::new(state, "comparison", &head);
+            let more = format!("{} against {}: {sentence}", it.after.name, it.before.name);
             (Row { more, ..head }, Vec::new())
         }
-        Document::Explain(it) => {
-            let verdict = &it.findings.verdict;
-            let state = Some(of_word(verdict.word));
-            (Row::new(state, "trace", &verdict.text), Vec::new())
-        }
-        Document::History(it) => {
-            let head = Row::new(None, "history", &it.history.verdict);
-            (head, Vec::new())
-        }
+        Document::Explain(it) => explained::top(&it.findings),
+        Document::History(it) => history::top(it),
         Document::Replay(it) => {
-            let rows = crate::text::count(it.rows.len(), "row");
-            let text = format!("{rows} from a model; nothing was measured");
-            (Row::new(None, "what if", &text), Vec::new())
+            let head = Row::new(None, "what if", &replays::sentence(it));
+            let more = "A model says so; nothing was measured.".to_owned();
+            (Row { more, ..head }, Vec::new())
         }
         Document::Other(it) => {
             let state = |class: &str| match class {
@@ -193,8 +188,9 @@ fn of(document: &Document) -> (Row, Vec<Part>) {
 /// Rows of a part at the top of a page; the sections have the others.
 const MOST_ROWS: usize = 40;
 
-/// Returns the top of the page: one record's headline and rows, or the headlines and rows of all records.
-pub(super) fn html(sources: &[Source]) -> String {
+/// Returns the top of the page: one record's headline and rows, or the headlines and rows of all records. `warnings`, as HTML,
+/// follow the one headline, or stand before all of them.
+pub(super) fn html(sources: &[Source], warnings: &str) -> String {
     let each = sources.iter().map(|source| (source, of(&source.document)));
     let mut each: Vec<(&Source, (Row, Vec<Part>))> = each.collect();
     let mut html = String::new();
@@ -206,9 +202,11 @@ pub(super) fn html(sources: &[Source]) -> String {
                 .map_or_else(String::new, |state| sign(state) + " ");
             html += &format!("<p class=\"headline\">{sign}{}</p>\n", escaped(&head.text));
             html += &next(&head);
+            html += warnings;
             parts
         }
         _ => {
+            html += warnings;
             let mut rows = Vec::new();
             for (source, (head, parts)) in each {
                 let more = [head.more.clone(), source.name.clone()];
@@ -237,8 +235,10 @@ pub(super) fn html(sources: &[Source]) -> String {
 /// Returns what to do about an answer, and the command to copy.
 pub(super) fn next(row: &Row) -> String {
     let mut html = String::new();
-    if !row.more.is_empty() {
-        html += &format!("<p>{}</p>\n", escaped(&row.more));
+    for text in [&row.more, &row.first] {
+        if !text.is_empty() {
+            html += &format!("<p>{}</p>\n", escaped(text));
+        }
     }
     if !row.command.is_empty() {
         html += &format!("<pre tabindex=\"0\">{}</pre>\n", escaped(&row.command));

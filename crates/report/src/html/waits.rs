@@ -29,7 +29,7 @@ pub(super) fn figure(chains: &Chains) -> Option<String> {
     for (frames, ns) in &stacks {
         root.add(frames, 0.0, *ns as f64);
     }
-    let look = |name: &str, node: &Node<'_>, row: usize| Look {
+    let look = |_: &str, node: &Node<'_>, row: usize| Look {
         class: match row {
             0 => "thread",
             1 => "user",
@@ -37,7 +37,7 @@ pub(super) fn figure(chains: &Chains) -> Option<String> {
         },
         strength: STRENGTH,
         about: format!(
-            "{name}: {}, {} % of the lost time",
+            "{}, {} % of the lost time",
             Nanos(node.after as u64),
             share(node.after as u64, whole)
         ),
@@ -45,14 +45,14 @@ pub(super) fn figure(chains: &Chains) -> Option<String> {
     let title = "Why threads waited";
     let lost = Nanos(whole);
     let label = format!("{title}: {lost} of waits; the table below has the figures");
-    let (svg, cut) = flame::svg(&root, &look, &label);
+    let (frames, cut) = flame::html(&root, &look, &label);
     let mut table = Table::new("thread | lost | share, % | chain");
     for (frames, ns) in stacks.iter().take(ROWS) {
         let (time, of_all) = (Nanos(*ns), share(*ns, whole));
         table.row(&[&frames[0], &time, &of_all, &frames[1..].join(" > ")]);
     }
     Some(format!(
-        "<figure><figcaption><b>{title}</b></figcaption>{svg}<p class=\"about\">Threads lost {lost} in waits; idle waits \
+        "<figure><figcaption><b>{title}</b></figcaption>{frames}<p class=\"about\">Threads lost {lost} in waits; idle waits \
          do not count. Width: share of that time. <span class=\"thread\">Green</span>: the thread that waited; <span \
          class=\"user\">blue</span>: what it waited for; <span class=\"kernel\">orange</span>: the thread or device that it waited \
          for, and what that one waited for.{cut}</p><details><summary>Chains</summary>{}</details></figure>\n",

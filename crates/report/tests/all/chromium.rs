@@ -15,7 +15,7 @@ use stopgap_stats::overall::State;
 use stopgap_stats::record::Run;
 use stopgap_testing::{Skip, skip};
 
-use crate::common::{run, run_with_verdict, sources};
+use crate::common::{explain, run, run_with_verdict, sources};
 
 /// A browser on a busy machine takes seconds to begin.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -28,11 +28,13 @@ addEventListener('load', () => {
   const shown = (box) => box.width > 0 && box.height > 0;
   const over = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
   const light = (colour) => {
-    const [r, g, b] = colour.match(/[\d.]+/g).map((v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+    const most = colour.startsWith('color(') ? 1 : 255;
+    const [r, g, b] = colour.match(/[\d.]+/g).map((v) => { v /= most; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const paper = light(getComputedStyle(document.documentElement).backgroundColor);
-  const contrast = (colour) => { const it = light(colour); return (Math.max(it, paper) + 0.05) / (Math.min(it, paper) + 0.05); };
+  const between = (one, other) => { const [a, b] = [light(one), light(other)]; return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05); };
+  const contrast = (colour) => between(colour, getComputedStyle(document.documentElement).backgroundColor);
   found.paper = paper;
   const first = document.querySelector('main > *');
   found.headline = first && first.matches('.headline') ? first.textContent : '';
@@ -47,18 +49,32 @@ addEventListener('load', () => {
   for (const e of details) e.open = true;
   found.resources = performance.getEntriesByType('resource').map((e) => e.name);
   if (document.documentElement.scrollWidth > innerWidth) fault('the page is ' + document.documentElement.scrollWidth + ' wide');
-  found.flames = [...document.querySelectorAll('svg.flame')].map((svg) => {
-    const box = svg.getBoundingClientRect();
-    const name = svg.getAttribute('aria-label').split(';')[0];
+  found.flames = [...document.querySelectorAll('.flame')].map((flame) => {
+    const box = flame.getBoundingClientRect();
+    const name = flame.getAttribute('aria-label').split(';')[0];
     if (box.width < 250 || box.width > innerWidth) fault(name + ': ' + box.width + ' wide');
-    for (const text of svg.querySelectorAll('text')) {
-      const b = text.getBoundingClientRect();
-      if (b.height < 5 || parseFloat(getComputedStyle(text).fontSize) < 8.5) fault(name + ': small: ' + text.textContent);
-      if (contrast(getComputedStyle(text).fill) < 4.5) fault(name + ': pale: ' + text.textContent);
+    const frames = [...flame.querySelectorAll('i')];
+    let cut = 0;
+    for (const frame of frames) {
+      const shape = frame.firstElementChild, style = getComputedStyle(shape), b = shape.getBoundingClientRect();
+      if (b.left < box.left - 1 || b.right > box.right + 1 || b.bottom > box.bottom + 1) fault(name + ': outside: ' + frame.title);
+      if (b.height < 5 || parseFloat(style.fontSize) < 8.5) fault(name + ': small: ' + frame.title);
+      if (between(style.color, style.backgroundColor) < 4.5) fault(name + ': pale: ' + frame.title);
+      const shown = shape.textContent && parseFloat(style.textIndent) < 100;
+      if (shown && shape.scrollWidth > shape.clientWidth) {
+        cut += 1;
+        if (b.width < 18) fault(name + ': no room for an ellipsis: ' + frame.title);
+      }
+      if (style.textOverflow !== 'ellipsis') fault(name + ': cut without a mark: ' + frame.title);
+      if (!frame.title.startsWith(shape.textContent)) fault(name + ': its text is not all of its name: ' + shape.textContent);
     }
-    return {frames: svg.querySelectorAll('rect').length, rows: svg.closest('figure').querySelectorAll('tbody tr').length};
+    // Whoever cannot point at a frame gives it the focus.
+    frames[0].focus();
+    const said = getComputedStyle(frames[0], '::after').content;
+    if (said !== 'attr(title)' && said !== JSON.stringify(frames[0].title)) fault(name + ': says nothing: ' + said);
+    return {frames: frames.length, cut, rows: flame.closest('figure').querySelectorAll('tbody tr').length};
   });
-  for (const svg of document.querySelectorAll('svg[role=img]:not(.flame)')) {
+  for (const svg of document.querySelectorAll('svg[role=img]')) {
     const name = svg.getAttribute('aria-label').split('.')[0];
     const box = svg.getBoundingClientRect();
     const texts = [...svg.querySelectorAll('text')];
@@ -249,6 +265,46 @@ fn a_check_answers_first_folds_the_rest_and_prints_on_four_pages() {
     fs::remove_dir_all(folder).expect("a folder of ours");
 }
 
+fn explained() -> Source {
+    Source {
+        name: "trace.json".to_owned(),
+        document: explain(),
+    }
+}
+
+/// Each kind of record alone: its verdict is first, no more than one picture is open, nothing is cut, and it prints on four pages.
+#[test]
+fn each_kind_of_page_begins_with_its_verdict() {
+    let folder = folder("report-kinds");
+    for source in sources().into_iter().skip(3) {
+        let name = source.name.clone();
+        let html = page(&[source]);
+        let Some(printed) = sheets(&folder, &html) else {
+            return skip(&Skip::program("chromium"));
+        };
+        assert!((1..=4).contains(&printed), "{name}: {printed} pages");
+        assert!(html.len() < 1_000_000, "{name}: {} bytes", html.len());
+        for flags in [
+            &["--window-size=390,9000"][..],
+            &["--window-size=1280,9000"],
+            &[
+                "--window-size=390,9000",
+                "--blink-settings=preferredColorScheme=0",
+            ],
+        ] {
+            let found = look(&folder, &html, flags);
+            assert_eq!(found["faults"], json!([]), "{name}: {flags:?}");
+            let headline = found["headline"].as_str().unwrap_or_default();
+            assert!(headline.len() > 5, "{name}: {headline}");
+            for (id, open) in found["pictures"].as_object().expect("sections") {
+                assert!(open.as_u64() <= Some(1), "{name}: {id} has {open} pictures");
+            }
+            assert_eq!(found["open"], 0, "{name}: details that are not folded");
+        }
+    }
+    fs::remove_dir_all(folder).expect("a folder of ours");
+}
+
 #[test]
 fn a_broken_page_is_found() {
     let folder = folder("report-broken");
@@ -265,6 +321,14 @@ fn a_broken_page_is_found() {
     assert_ne!(wide, html);
     let faults = look(&folder, &wide, &narrow)["faults"].to_string();
     assert!(faults.contains("cut off: "), "{faults}");
+    // As flame graphs were: a name ended where its frame did, and only who pointed at it saw the rest.
+    let flames = page(&[explained()]);
+    let clipped = flames.replace("text-overflow:ellipsis", "text-overflow:clip");
+    let faults = look(&folder, &clipped, &narrow)["faults"].to_string();
+    assert!(faults.contains("cut without a mark: "), "{faults}");
+    let silent = flames.replace("content:attr(title)", "content:none");
+    let faults = look(&folder, &silent, &narrow)["faults"].to_string();
+    assert!(faults.contains("says nothing: "), "{faults}");
     let headless = html.replace("class=\"headline\"", "class=\"verdict\"");
     assert_eq!(look(&folder, &headless, &narrow)["headline"], "");
     fs::remove_dir_all(folder).expect("a folder of ours");
@@ -343,9 +407,9 @@ fn a_browser_shows_every_chart_and_asks_nobody() {
         let paper = found["paper"].as_f64().expect("a number");
         assert!((how == "dark") == (paper < 0.2), "{how}: paper {paper}");
         let flames = found["flames"].as_array().expect("a list");
-        let drawn =
-            |flame: &Value| flame["frames"].as_u64() > Some(5) && flame["rows"].as_u64() == Some(5);
-        assert!(flames.len() == 1 && drawn(&flames[0]), "{how}: {flames:?}");
+        let frames = |flame: &Value| flame["frames"].as_u64();
+        let drawn = flames.iter().all(|flame| frames(flame) >= Some(3));
+        assert!(flames.len() == 3 && drawn, "{how}: {flames:?}");
         let charts = found["charts"].as_array().expect("a list");
         assert!(charts.len() > 20, "{how}: {} charts", charts.len());
         for chart in charts {

@@ -319,14 +319,14 @@ fn replays() -> Vec<Document> {
     ]
 }
 
-fn explain() -> Document {
+pub(crate) fn explain() -> Document {
     let part = |cause: &str, ns: u64| json!({"cause": cause, "ns": ns, "share": 0.5});
     let spread = json!({"p50": 2, "p90": 9, "mean": 3.1, "most": 12, "distribution": [[2, 80], [4, 15], [12, 5]]});
     let all = json!({
         "schema": "stopgap.explain/2", "version": "0.1.0", "command": ["stopgap", "explain", "a.trace"],
         "trace": {"source": "cc <main.c>", "events": 9000, "duration_ns": 3_000_000_000_u64},
         "losses": {"lost": 0, "share": 0.0, "limit": 0.01, "contradictions": 0, "disordered": 0},
-        "verdict": {"word": "stalls", "text": "stalls: 2 operations lost 100 ms"}, "chains": null,
+        "verdict": {"word": "stalls", "text": "stalls: 2 operations lost 100 ms"}, "chains": chains(),
         "switches": {"roundtrips": 100, "total": 310, "per_roundtrip": spread, "pairs": [], "causes": [
             {"task": "client", "cause": "blocked in poll", "count": 200, "kind": "blocked"},
             {"task": "server", "cause": "pre-empted on the way out of writev", "count": 110,
@@ -345,6 +345,64 @@ fn explain() -> Document {
         "missing": [{"what": "locks", "why": "not captured"}],
     });
     Document::Explain(serde_json::from_value(all).expect("an explained trace"))
+}
+
+/// A client whose server waited for the disk, step by step, and a thread with a name of 4,000 letters.
+fn chains() -> serde_json::Value {
+    let link = |cause: &str, text: &str, task: Option<&str>, ns: u64, links: serde_json::Value| {
+        json!({
+            "cause": cause, "text": text, "task": task, "tid": null, "call": null, "place": null, "ns": ns, "share": 1.0, "links": links,
+        })
+    };
+    let stop = |task: &str, cause: &str, text: &str| json!({"task": task, "tid": 7, "cause": cause, "text": text});
+    let step =
+        |at: u64, ns: u64, chain: serde_json::Value| json!({"at_ns": at, "ns": ns, "chain": chain});
+    let waiting = |task: &str, ns: u64, links: serde_json::Value, steps: serde_json::Value| {
+        json!({
+            "task": task, "threads": 1, "cause": "data", "text": "was in recvfrom", "call": "recvfrom", "place": null,
+            "idleness": "stalled", "waits": 3, "total_ns": ns, "steps": steps, "longest_ns": ns, "longest_at_ns": 5,
+            "longest_tid": 7, "links": links,
+        })
+    };
+    let disk = link(
+        "disk",
+        "disk vda, behind requests of tar",
+        Some("tar"),
+        70_000_000,
+        json!([]),
+    );
+    let server = link(
+        "io",
+        "server was in fsync",
+        Some("server"),
+        70_000_000,
+        json!([disk]),
+    );
+    let ran = link(
+        "running",
+        "server ran",
+        Some("server"),
+        30_000_000,
+        json!([]),
+    );
+    let long = "std::collections::".repeat(223);
+    let client = stop("client", "data", "was in recvfrom");
+    let steps = json!([
+        step(
+            0,
+            70_000_000,
+            json!([client, stop("server", "io", "server was in fsync")])
+        ),
+        step(
+            70_000_000,
+            30_000_000,
+            json!([client, stop("server", "running", "server ran")])
+        ),
+    ]);
+    json!({
+        "waiting": [waiting("client", 100_000_000, json!([server, ran]), steps), waiting(&long, 20_000_000, json!([]), json!([]))],
+        "blame": [], "critical_path": null, "windows": [],
+    })
 }
 
 /// A thread that maps, and one without names.

@@ -6,26 +6,23 @@ use stopgap_report::html::flame::{MOST_FRAMES, MOST_ROWS};
 
 use super::{figure, instructions};
 
-/// x, width, class and text of each frame.
+/// Left, width, class and text of each frame.
 fn frames(html: &str) -> Vec<(f64, f64, String, String)> {
-    let start = html.find("<svg").unwrap();
-    let end = html.rfind("</svg>").unwrap() + "</svg>".len();
+    let start = html.find("<div class=\"flame\"").unwrap();
+    let end = start + html[start..].find("</div>").unwrap() + "</div>".len();
     let document = roxmltree::Document::parse(&html[start..end]).unwrap();
-    let frames = document
-        .root_element()
-        .children()
-        .filter(|node| node.has_tag_name("svg"));
-    let per_cent = |text: &str| text.trim_end_matches('%').parse::<f64>().unwrap();
-    let child = |node: &roxmltree::Node<'_, '_>, tag: &str| -> Option<String> {
-        let found = node.children().find(|child| child.has_tag_name(tag))?;
-        let shown = found.attribute("class").or(found.text());
-        Some(shown.unwrap_or_default().to_owned())
-    };
     let frame = |node: roxmltree::Node<'_, '_>| {
-        let at = |name| per_cent(node.attribute(name).unwrap());
-        let (class, text) = (child(&node, "rect").unwrap(), child(&node, "text"));
-        (at("x"), at("width"), class, text.unwrap_or_default())
+        let style = node.attribute("style").unwrap();
+        let at = |name: &str| -> f64 {
+            let value = style.split(';').find_map(|part| part.strip_prefix(name));
+            value.unwrap().trim_end_matches('%').parse().unwrap()
+        };
+        let shown = node.first_element_child().unwrap();
+        let class = shown.attribute("class").unwrap().to_owned();
+        let text = shown.text().unwrap_or_default().to_owned();
+        (at("--l:"), at("--w:"), class, text)
     };
+    let frames = document.root_element().children();
     frames.map(frame).collect()
 }
 
