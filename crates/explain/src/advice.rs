@@ -5,7 +5,7 @@
 
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{
-    Advice, Cause, CauseKind, Findings, Idleness, Link, Memory, Pair, Reclaim,
+    Advice, Cause, CauseKind, Findings, Idleness, Link, Memory, Pair, Reclaim, Waiting,
 };
 
 use crate::verdict::{lost, named};
@@ -195,17 +195,21 @@ struct End<'f> {
 
 /// Advises by what is behind a third of the lost time or more: of each end of the chains, one line.
 fn waits(findings: &Findings) -> Vec<Advice> {
-    let Some(chains) = &findings.chains else {
-        return Vec::new();
-    };
+    let waiting = findings.chains.iter().flat_map(|chains| &chains.waiting);
+    of_waits(waiting, LOST_NS)
+}
+
+/// Advises by these waits, where they lost `least_ns` together.
+pub(crate) fn of_waits<'w>(
+    waiting: impl Iterator<Item = &'w Waiting> + Clone,
+    least_ns: u64,
+) -> Vec<Advice> {
     let stalled = || {
-        chains
-            .waiting
-            .iter()
-            .filter(|waiting| waiting.idleness == Idleness::Stalled)
+        let waiting = waiting.clone();
+        waiting.filter(|waiting| waiting.idleness == Idleness::Stalled)
     };
     let whole: u64 = stalled().map(lost).sum();
-    if whole < LOST_NS {
+    if whole < least_ns {
         return Vec::new();
     }
     let mut ends: Vec<End<'_>> = Vec::new();

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use stopgap_stats::explain::{Idleness, Link, Waiting};
+use stopgap_stats::explain::{Advice, Idleness, Link, Waiting};
 use stopgap_stats::watch::{Cause, Culprit, Stall, Trigger, TriggerKind};
 
+use crate::advice;
 use crate::chain::StallWindow;
 use crate::why::{self, Kind};
 
@@ -77,6 +78,16 @@ pub fn headline<'s>(stall: &'s Stall, causes: &[Option<Cause>]) -> (Option<&'s T
             (first, unknown(stall, first))
         }
     }
+}
+
+/// Returns what to try first against a cause; `None` where its chains end with nothing that somebody can change.
+#[must_use]
+pub fn advice(cause: &Cause) -> Option<Advice> {
+    let waits = cause
+        .waiting
+        .iter()
+        .filter(|row| word_of(row) == cause.word);
+    advice::of_waits(waits, LEAST_NS).into_iter().next()
 }
 
 /// How long threads waited for what a cause names.

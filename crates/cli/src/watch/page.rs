@@ -12,9 +12,10 @@ use stopgap_kernel::Linux;
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::local_time::LocalTime;
 use stopgap_report::Style;
-use stopgap_report::explain::{Show, screen};
+use stopgap_report::explain::{Show, screen, why};
 use stopgap_report::text::{command_line, plain, wrap};
 use stopgap_stats::explain::Waiting;
+use stopgap_stats::history::doing;
 use stopgap_stats::verdict::Word;
 use stopgap_stats::watch::{Cause, Document, MappedBy, Page, Stall, Told, Trigger, TriggerKind};
 use stopgap_trace::{Metadata, file};
@@ -88,11 +89,12 @@ pub(super) fn finish(folder: &Path, disk: Bytes, json: bool) -> Result<ExitCode,
         }
     };
     let line = line(&stall, trigger, &cause);
+    let leads = verdict(&stall, trigger, &cause);
     inside_first(&mut findings, &stall);
     let page = path.with_extension(PAGE);
     let text = text(
         &stall,
-        &line,
+        &leads,
         (&cause, &causes),
         trace.as_deref(),
         &mapped_by,
@@ -234,16 +236,59 @@ fn inside_first(findings: &mut Findings, stall: &Stall) {
 
 /// `14:02:11 memory pressure 162 ms in 1 s: memcg-reclaim, 71 % of ...`.
 fn line(stall: &Stall, trigger: Option<&Trigger>, cause: &Cause) -> String {
-    let clock =
-        LocalTime::at(stall.unix_s).map_or_else(|| stall.unix_s.to_string(), LocalTime::clock);
     let trigger = trigger.map_or_else(String::new, words);
-    format!("{clock} {trigger}: {}", cause.text)
+    format!("{} {trigger}: {}", clock(stall), cause.text)
 }
 
-/// Returns the page: the cause, the triggers, where the trace is, and what the findings stand on.
+/// Returns the headline of a page, when and by whom how much was lost for what, and what to try first.
+fn verdict(stall: &Stall, trigger: Option<&Trigger>, cause: &Cause) -> [Option<String>; 3] {
+    let lost = trigger.and_then(|trigger| trigger.measured_ns);
+    let lost = lost.map_or(String::new(), |ns| format!(" {:.0} ms", ns as f64 / 1e6));
+    let what = match trigger.map(|trigger| trigger.kind) {
+        Some(TriggerKind::MemoryPressure) => format!("PROGRAMS WAITED{lost} FOR MEMORY"),
+        Some(TriggerKind::IoPressure) => format!("PROGRAMS WAITED{lost} FOR THE DISK"),
+        Some(TriggerKind::SlowCall) => format!("A THREAD LOST{lost} IN A CALL"),
+        Some(TriggerKind::RunQueue) => format!("A THREAD WAS READY{lost} AND GOT NO CPU"),
+        Some(TriggerKind::Blocked) => format!("A THREAD WAS IN STATE D{lost}"),
+        Some(TriggerKind::CpuQuota) => format!("A CPU QUOTA STOPPED A THREAD{lost}"),
+        Some(TriggerKind::Stopped) => format!("A SIGNAL STOPPED A PROGRAM{lost}"),
+        Some(TriggerKind::MapGrowth) => "A PROCESS NEARS ITS LIMIT OF MAPPINGS".to_owned(),
+        Some(TriggerKind::Mark) => "A PROGRAM MARKED A MOMENT".to_owned(),
+        Some(TriggerKind::Frame) => format!("A FRAME CAME{lost} LATE"),
+        Some(TriggerKind::CutOff) => "THE LAST SECONDS BEFORE THE WATCH WAS CUT OFF".to_owned(),
+        Some(TriggerKind::Request) | None => "WRITTEN ON REQUEST".to_owned(),
+    };
+    // A cause that the trigger's own words have is told below.
+    let why = match (&*cause.word, trigger.map(|trigger| trigger.kind)) {
+        ("unknown", _) => ": CANNOT TELL WHY".to_owned(),
+        ("run-queue", Some(TriggerKind::RunQueue))
+        | ("cpu-quota", Some(TriggerKind::CpuQuota))
+        | ("stopped", Some(TriggerKind::Stopped))
+        | ("io", Some(TriggerKind::IoPressure))
+        | ("idle" | "may-be-idle" | "on-cpu" | "map-growth", _) => String::new(),
+        (word, _) => format!(", {}", doing(word).to_uppercase()),
+    };
+    let trigger = trigger.map_or_else(String::new, |trigger| format!(", {}", words(trigger)));
+    let own = format!("{}, ", cause.word);
+    let text = cause.text.strip_prefix(&own).unwrap_or(&cause.text);
+    let first = around::advice(cause);
+    [
+        Some(format!("{what}{why}")),
+        Some(format!("{}{trigger}. {text}.", clock(stall))),
+        first.map(|first| format!("Try first: {}.", first.text)),
+    ]
+}
+
+/// Returns the time of day of a stall.
+fn clock(stall: &Stall) -> String {
+    LocalTime::at(stall.unix_s).map_or_else(|| stall.unix_s.to_string(), LocalTime::clock)
+}
+
+/// Returns the page: the verdict, why the threads of the stall waited, the triggers, where the trace is, and what the whole trace
+/// comes to.
 fn text(
     stall: &Stall,
-    line: &str,
+    verdict: &[Option<String>],
     (cause, causes): (&Cause, &[Option<Cause>]),
     trace: Option<&str>,
     mapped_by: &[MappedBy],
@@ -293,15 +338,28 @@ fn text(
         }
         None => rows.push(("TRACE", "not written".to_owned())),
     }
-    let mut text = wrap(&plain(line), style.width, 2);
+    let mut text = String::new();
+    for line in verdict.iter().flatten() {
+        text.push_str(&wrap(&plain(line), style.width, 2));
+    }
+    let why = why(&cause.waiting, style);
+    if !why.is_empty() {
+        text.push_str(&format!("\nWHY\n{why}"));
+    }
     text.push('\n');
     for (word, row) in rows {
         text.push_str(&row_of(word, &row, style.width));
     }
     // The findings have nothing where there are waits only: the cause above is all that is known.
     if findings.verdict.word != Word::Unsupported {
-        text.push('\n');
-        text.push_str(&screen(findings, style, Show::Story));
+        text.push_str("\nTHE WHOLE TRACE\n");
+        let whole = screen(findings, style, Show::Story);
+        // Where the waits of the stall tell why, those of all threads are left to `stopgap explain`.
+        let whole = match why.is_empty() {
+            true => &*whole,
+            false => whole.split_inclusive("\n\n").next().unwrap_or_default(),
+        };
+        text.push_str(whole);
     }
     text
 }
@@ -315,4 +373,157 @@ fn row_of(word: &str, row: &str, width: u16) -> String {
         rows.push_str(&format!("{:8}{line}\n", ""));
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stopgap_stats::explain::{Idleness, Link};
+
+    fn link(cause: &str, text: &str, task: &str, links: Vec<Link>) -> Link {
+        Link {
+            cause: cause.to_owned(),
+            text: text.to_owned(),
+            task: Some(task.to_owned()),
+            tid: None,
+            call: None,
+            place: None,
+            ns: 402_000_000,
+            share: 1.0,
+            links,
+        }
+    }
+
+    fn stall(task: &str) -> Stall {
+        let trigger = Trigger {
+            measured_ns: Some(402_000_000),
+            call: Some("recvfrom".to_owned()),
+            tid: Some(812),
+            task: Some(task.to_owned()),
+            ..Trigger::new(TriggerKind::SlowCall, 7_000_000_000)
+        };
+        Stall {
+            unix_s: 0,
+            triggers: vec![trigger],
+            begin_ns: 6_600_000_000,
+            end_ns: 7_000_000_000,
+            from_ns: 0,
+            taken_ns: 8_000_000_000,
+            suppressed: 0,
+        }
+    }
+
+    /// A server's fsync behind another program's writes.
+    fn cause(task: &str) -> Cause {
+        let disk = link(
+            "disk",
+            "disk vda, behind requests of tar",
+            "tar",
+            Vec::new(),
+        );
+        let server = link("io", "server was in fsync", "server", vec![disk]);
+        let waiting = Waiting {
+            task: task.to_owned(),
+            threads: 1,
+            cause: "data".to_owned(),
+            text: "was in recvfrom".to_owned(),
+            call: Some("recvfrom".to_owned()),
+            place: None,
+            idleness: Idleness::Stalled,
+            waits: 1,
+            total_ns: 402_000_000,
+            steps: Vec::new(),
+            longest_ns: 402_000_000,
+            longest_at_ns: 0,
+            longest_tid: 812,
+            links: vec![server],
+        };
+        Cause {
+            word: "answer".to_owned(),
+            text: "answer, 100 % of 402 ms: was in recvfrom > server was in fsync".to_owned(),
+            share: Some(1.0),
+            culprit: None,
+            waiting: vec![waiting],
+        }
+    }
+
+    fn page(stall: &Stall, cause: &Cause) -> String {
+        let options = Options {
+            top: 1,
+            frame_marker: None,
+            request: None,
+        };
+        let (findings, _) = Explainer::new(&Metadata::default(), options).finish_watched();
+        let verdict = verdict(stall, stall.triggers.first(), cause);
+        let causes = [Some(cause.clone())];
+        text(
+            stall,
+            &verdict,
+            (cause, &causes),
+            Some("a.parquet"),
+            &[],
+            &findings,
+        )
+    }
+
+    #[test]
+    fn a_page_begins_with_what_happened_why_and_what_to_try() {
+        let page = page(&stall("client"), &cause("client"));
+        let joined = page.replace("\n  ", " ");
+        let lines: Vec<&str> = joined.lines().collect();
+        assert_eq!(
+            lines[0],
+            "A THREAD LOST 402 ms IN A CALL, WAITING FOR AN ANSWER OF ANOTHER THREAD"
+        );
+        let told = ", recvfrom of client (812), 402 ms lost. 100 % of 402 ms: was in recvfrom > server was in fsync.";
+        assert!(lines[1].ends_with(told), "{page}");
+        assert!(
+            lines[2].starts_with("Try first: put what tar writes on another disk"),
+            "{page}"
+        );
+        assert!(
+            page.contains("\nWHY\n  client lost 402 ms in 1 wait"),
+            "{page}"
+        );
+        assert!(page.contains("disk vda, behind requests of tar"), "{page}");
+        assert!(
+            page.contains("\nMORE    stopgap explain a.parquet --verbose\n"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn an_unknown_cause_is_said_in_the_first_line() {
+        let unknown = Cause {
+            word: "unknown".to_owned(),
+            text: "unknown: no thread lost time within the stall".to_owned(),
+            share: None,
+            culprit: None,
+            waiting: Vec::new(),
+        };
+        let page = page(&stall("client"), &unknown);
+        let first = page.lines().next().unwrap();
+        assert_eq!(first, "A THREAD LOST 402 ms IN A CALL: CANNOT TELL WHY");
+        assert!(
+            !page.contains("Try first") && !page.contains("WHY\n"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn a_name_obeys_nobody_and_breaks_no_line() {
+        let name = "\u{1b}[2J\n\u{202e}<b>";
+        let page = page(&stall(name), &cause(name));
+        assert!(page.contains("\\u{1b}[2J\\u{a}\\u{202e}<b>"), "{page}");
+        assert!(
+            page.chars()
+                .all(|c| c == '\n' || !c.is_control() && c != '\u{202e}'),
+            "{page}"
+        );
+        assert!(
+            page.lines()
+                .all(|line| line.chars().count() <= usize::from(WIDTH)),
+            "{page}"
+        );
+    }
 }
