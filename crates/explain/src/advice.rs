@@ -196,19 +196,16 @@ struct End<'f> {
 /// Advises by what is behind a third of the lost time or more: of each end of the chains, one line.
 fn waits(findings: &Findings) -> Vec<Advice> {
     let waiting = findings.chains.iter().flat_map(|chains| &chains.waiting);
-    of_waits(waiting, LOST_NS)
+    of_waits(&waiting.collect::<Vec<_>>(), LOST_NS)
 }
 
 /// Advises by these waits, where they lost `least_ns` together.
-pub(crate) fn of_waits<'w>(
-    waiting: impl Iterator<Item = &'w Waiting> + Clone,
-    least_ns: u64,
-) -> Vec<Advice> {
+pub(crate) fn of_waits(waiting: &[&Waiting], least_ns: u64) -> Vec<Advice> {
     let stalled = || {
-        let waiting = waiting.clone();
+        let waiting = waiting.iter();
         waiting.filter(|waiting| waiting.idleness == Idleness::Stalled)
     };
-    let whole: u64 = stalled().map(lost).sum();
+    let whole: u64 = stalled().map(|waiting| lost(waiting)).sum();
     if whole < least_ns {
         return Vec::new();
     }

@@ -83,11 +83,9 @@ pub fn headline<'s>(stall: &'s Stall, causes: &[Option<Cause>]) -> (Option<&'s T
 /// Returns what to try first against a cause; `None` where its chains end with nothing that somebody can change.
 #[must_use]
 pub fn advice(cause: &Cause) -> Option<Advice> {
-    let waits = cause
-        .waiting
-        .iter()
-        .filter(|row| word_of(row) == cause.word);
-    advice::of_waits(waits, LEAST_NS).into_iter().next()
+    let own = |row: &&Waiting| word_of(row) == cause.word;
+    let waits: Vec<&Waiting> = cause.waiting.iter().filter(own).collect();
+    advice::of_waits(&waits, LEAST_NS).into_iter().next()
 }
 
 /// How long threads waited for what a cause names.

@@ -62,7 +62,8 @@ pub fn report(text: &str, name: &str) -> Result<OtherRecord, serde_json::Error> 
         let (head, text) = headline(against);
         OtherAnswer {
             class: class(against.verdict.word),
-            text: head.to_owned(),
+            head: head.to_owned(),
+            text: against.verdict.text.clone(),
             about: format!(
                 "{} against {}: {text}{}",
                 file(new),

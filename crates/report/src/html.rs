@@ -89,9 +89,11 @@ pub struct OtherRecord {
 pub struct OtherAnswer {
     /// `bad`, `good`, `open`: a class of the style sheet.
     pub class: &'static str,
-    /// The answer in words.
+    /// The headline, in capitals.
+    pub head: String,
+    /// The verdict in a line.
     pub text: String,
-    /// The sides that it compares.
+    /// The sides that it compares, and the sentence below the headline.
     pub about: String,
 }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use stopgap_events::machine::Missing;
 use stopgap_stats::record::Parameter;
 use stopgap_stats::replay::chunks::Assumption;
-use stopgap_stats::replay::{Growth, Quantity, Replay};
+use stopgap_stats::replay::{Growth, Quantity, Replay, Row};
 
 use crate::table::{Screen, Style, UNKNOWN, join, known_or};
 use crate::text::number;
@@ -32,6 +32,22 @@ pub fn screen(replay: &Replay, style: Style) -> String {
         placement::say(replay, &mut screen);
     }
     screen.finish()
+}
+
+/// Returns the sentences that say what came out, the first first.
+pub(crate) fn sentences(replay: &Replay) -> Vec<String> {
+    if let Some(setting) = &replay.chunks {
+        let rows: Vec<_> = replay.rows.iter().filter_map(Row::chunks).collect();
+        lead::sentences(&rows, setting)
+    } else if replay.roundtrip.is_some() {
+        let rows: Vec<_> = replay.rows.iter().filter_map(Row::roundtrip).collect();
+        roundtrip::sentences(&rows)
+    } else if let Some(setting) = &replay.reclaim {
+        let both = [&setting.advice, &setting.mail].into_iter();
+        both.flatten().cloned().collect()
+    } else {
+        placement::sentences(replay)
+    }
 }
 
 /// Returns what grows, in words.

@@ -258,20 +258,30 @@ fn verdict(stall: &Stall, trigger: Option<&Trigger>, cause: &Cause) -> [Option<S
         Some(TriggerKind::CutOff) => "THE LAST SECONDS BEFORE THE WATCH WAS CUT OFF".to_owned(),
         Some(TriggerKind::Request) | None => "WRITTEN ON REQUEST".to_owned(),
     };
-    // A cause that the trigger's own words have is told below.
-    let why = match (&*cause.word, trigger.map(|trigger| trigger.kind)) {
+    // A cause that the trigger's own words have is told below, as is that of what somebody asked for.
+    let kind = trigger.map(|trigger| trigger.kind);
+    let asked = matches!(
+        kind,
+        Some(TriggerKind::Request | TriggerKind::CutOff | TriggerKind::Mark) | None
+    );
+    let why = match (&*cause.word, kind) {
+        _ if asked => String::new(),
         ("unknown", _) => ": CANNOT TELL WHY".to_owned(),
+        ("idle", _) => ": FOR WORK, OR ON PURPOSE".to_owned(),
+        ("may-be-idle", _) => ": PERHAPS FOR WORK".to_owned(),
         ("run-queue", Some(TriggerKind::RunQueue))
         | ("cpu-quota", Some(TriggerKind::CpuQuota))
         | ("stopped", Some(TriggerKind::Stopped))
         | ("io", Some(TriggerKind::IoPressure))
-        | ("idle" | "may-be-idle" | "on-cpu" | "map-growth", _) => String::new(),
+        | ("on-cpu" | "map-growth", _) => String::new(),
         (word, _) => format!(", {}", doing(word).to_uppercase()),
     };
     let trigger = trigger.map_or_else(String::new, |trigger| format!(", {}", words(trigger)));
-    let own = format!("{}, ", cause.word);
-    let text = cause.text.strip_prefix(&own).unwrap_or(&cause.text);
-    let first = around::advice(cause);
+    // The first line has the word.
+    let text = cause.text.strip_prefix(&*cause.word);
+    let text = text.and_then(|text| text.strip_prefix(", ").or(text.strip_prefix(": ")));
+    let text = text.unwrap_or(&cause.text);
+    let first = around::advice(cause).filter(|_| !asked);
     [
         Some(format!("{what}{why}")),
         Some(format!("{}{trigger}. {text}.", clock(stall))),
@@ -359,7 +369,8 @@ fn text(
             true => &*whole,
             false => whole.split_inclusive("\n\n").next().unwrap_or_default(),
         };
-        text.push_str(whole);
+        text.push_str(whole.trim_end());
+        text.push('\n');
     }
     text
 }
@@ -504,8 +515,10 @@ mod tests {
         let page = page(&stall("client"), &unknown);
         let first = page.lines().next().unwrap();
         assert_eq!(first, "A THREAD LOST 402 ms IN A CALL: CANNOT TELL WHY");
+        let told = ", recvfrom of client (812), 402 ms lost. no thread lost time within the stall.";
+        assert!(page.contains(told), "{page}");
         assert!(
-            !page.contains("Try first") && !page.contains("WHY\n"),
+            !page.contains("Try first") && !page.contains("\nWHY\n"),
             "{page}"
         );
     }

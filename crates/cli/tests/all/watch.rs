@@ -110,7 +110,7 @@ fn a_request_is_a_page_and_the_end_leaves_only_that() {
         .for_each(|event| drop(event.unwrap()));
     let page = std::fs::read_to_string(folder.join(&names[1])).unwrap();
     assert!(
-        page.contains("on request:") && page.contains("TRACE "),
+        page.starts_with("WRITTEN ON REQUEST\n") && page.contains("TRACE "),
         "{page}"
     );
 }

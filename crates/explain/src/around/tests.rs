@@ -198,6 +198,23 @@ fn the_line_names_the_chain_to_its_end() {
     assert_eq!(cause.waiting[0].total_ns, 400 * MS);
 }
 
+/// Who waits for its own request to the disk has nobody that could go after others.
+#[test]
+fn what_to_try_names_the_other_thread() {
+    let window = |at| trigger(TriggerKind::SlowCall, Some(7), 1_000, at);
+    let mut events = client_server_disk();
+    let first = advice(&cause_of(window(1_400), &events)).expect("an end");
+    assert_eq!(first.word, "io-priority");
+    assert!(
+        first.text.starts_with("put what writer writes"),
+        "{first:?}"
+    );
+    // Without the other's request, the server's own took all of the time.
+    events.retain(|event| !matches!(&event.kind, Kind::Span(_) if event.tid == Some(9)));
+    let cause = cause_of(window(1_400), &events);
+    assert_eq!(advice(&cause), None, "{}", cause.text);
+}
+
 /// The cause of a page and the table below it are of the same graph.
 #[test]
 fn the_cause_is_that_of_the_table() {

@@ -42,9 +42,16 @@ pub(super) fn top(document: &Document) -> (Row, Vec<Part>) {
     };
     let rows = lost(history).take(CAUSES).map(row).collect();
     (
-        Row::new(None, "history", &history.verdict),
+        Row::new(None, "history", &capital(&history.verdict)),
         vec![("What threads lost time to", rows)],
     )
+}
+
+/// Returns a sentence with a capital letter.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
 }
 
 /// Returns the causes that cost time.
@@ -244,7 +251,7 @@ mod tests {
         let (head, parts) = top(&document);
         assert!(
             head.text
-                .starts_with("threads lost most time waiting for the disk: 23 %"),
+                .starts_with("Threads lost most time waiting for the disk: 23 %"),
             "{}",
             head.text
         );

@@ -4,27 +4,32 @@ use stopgap_stats::replay::{ChunksRow, PlacementRow, ReclaimRow, Replay, Row};
 
 use super::chart::{Axis, Chart, Layer, MOST, Scale, Shape, scale};
 use super::stack;
+use super::top::Row as Headline;
 use super::write::{Section, escaped};
-use crate::replay::{add_mail_points, grouped, grows, screen};
-use crate::table::{Style, Table, known_or};
+use crate::replay::{add_mail_points, grouped, grows, sentences};
+use crate::table::{Table, join, known_or};
 use crate::text::{number, thousands};
+
+/// Sentences below the headline.
+const MOST_SENTENCES: usize = 4;
 
 /// Policies of a picture.
 const MOST_POLICIES: usize = 24;
 
-/// Returns the sentence that the screen of a replay begins with.
-pub(super) fn sentence(replay: &Replay) -> String {
-    let style = Style {
-        width: u16::MAX,
-        colour: false,
-        verbose: false,
-    };
-    let screen = screen(replay, style);
-    let first = screen.lines().find(|line| !line.is_empty());
-    first.map_or_else(
-        || "The replay has no rows".to_owned(),
-        |line| line.trim().to_owned(),
-    )
+/// Returns the headline: the first sentence of the screen, and below it the others.
+pub(super) fn top(replay: &Replay) -> Headline {
+    let mut sentences = match replay.rows.is_empty() {
+        true => vec!["The replay has no rows".to_owned()],
+        false => sentences(replay),
+    }
+    .into_iter();
+    let first = sentences.next();
+    let first = first.unwrap_or_else(|| "One policy, and none to compare it with".to_owned());
+    Headline {
+        more: join(sentences.take(MOST_SENTENCES), "; "),
+        first: "A model says so; nothing was measured.".to_owned(),
+        ..Headline::new(None, "what if", &first)
+    }
 }
 
 /// Returns the section of a replay's record.
@@ -38,7 +43,7 @@ pub(super) fn section(id: &str, name: &str, replay: &Replay) -> String {
             .not_validated
             .as_ref()
             .map(|why| format!("not validated: {why}"));
-        [it.mail.clone(), why] // the headline is the advice
+        [why] // the headline has the advice and the mail
     });
     let growth = replay.growth.iter().map(grows);
     section.list(

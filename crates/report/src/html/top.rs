@@ -63,7 +63,7 @@ pub(super) struct Row {
     pub(super) more: String,
     /// The command that does it.
     pub(super) command: String,
-    /// What to try first, as a sentence of its own.
+    /// What to try first, or how far it can be trusted, as a sentence of its own.
     pub(super) first: String,
 }
 
@@ -161,11 +161,7 @@ fn of(document: &Document) -> (Row, Vec<Part>) {
         }
         Document::Explain(it) => explained::top(&it.findings),
         Document::History(it) => history::top(it),
-        Document::Replay(it) => {
-            let head = Row::new(None, "what if", &replays::sentence(it));
-            let more = "A model says so; nothing was measured.".to_owned();
-            (Row { more, ..head }, Vec::new())
-        }
+        Document::Replay(it) => (replays::top(it), Vec::new()),
         Document::Other(it) => {
             let state = |class: &str| match class {
                 "bad" => State::Look,
@@ -174,7 +170,7 @@ fn of(document: &Document) -> (Row, Vec<Part>) {
             };
             let rows = it.answers.iter().map(|answer| Row {
                 more: answer.about.clone(),
-                ..Row::new(Some(state(answer.class)), it.kind, &answer.text)
+                ..Row::new(Some(state(answer.class)), it.kind, &answer.head)
             });
             let mut rows: Vec<Row> = rows.collect();
             match rows.len() {

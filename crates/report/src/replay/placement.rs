@@ -44,6 +44,16 @@ pub(super) fn say(replay: &Replay, screen: &mut Screen) {
     screen.say_by(0, legend(replay));
 }
 
+/// Returns the fastest policy of each workload in a sentence.
+pub(super) fn sentences(replay: &Replay) -> Vec<String> {
+    let rows = replay.rows.iter().filter_map(Row::placement);
+    let workloads = grouped(rows.map(|row| (&row.workload, row)));
+    let fastest = workloads
+        .iter()
+        .filter_map(|(workload, rows)| fastest(workload, rows));
+    fastest.collect()
+}
+
 /// Returns the fastest and the slowest policy beside the most mappings; nothing where there is one policy.
 fn fastest(workload: &str, rows: &[&PlacementRow]) -> Option<String> {
     let many = rows.iter().filter_map(|row| row.n).max()?;

@@ -116,7 +116,7 @@ pub(super) fn say(replay: &Replay, setting: &RoundtripSetting, screen: &mut Scre
 }
 
 /// Returns which cell takes least and which most.
-fn sentences(rows: &[&RoundtripRow]) -> Vec<String> {
+pub(super) fn sentences(rows: &[&RoundtripRow]) -> Vec<String> {
     let known = || {
         rows.iter()
             .filter_map(|row| Some((row.switches_per_request?, row)))
