@@ -130,15 +130,12 @@ fn per_cent(value: f64) -> String {
     }
 }
 
-/// Returns `threads waited for it 3.3 % of the last 10 s`, whether they still do or not.
+/// Returns `waited for 3.3 % of the last 10 s`, whether threads still wait or not. What stands behind it fits the line, too.
 fn waited(ten: &Pressure, just: f64) -> String {
     match ten.some.avg10 {
         ten if ten < SHOWN => "nobody waited for it in the last 10 s".to_owned(),
-        ten if just < SHOWN => format!(
-            "threads waited for it {} % of the last 10 s, none now",
-            per_cent(ten)
-        ),
-        ten => format!("threads waited for it {} % of the last 10 s", per_cent(ten)),
+        ten if just < SHOWN => format!("waited for {} % of 10 s, not now", per_cent(ten)),
+        ten => format!("waited for {} % of the last 10 s", per_cent(ten)),
     }
 }
 
@@ -195,7 +192,7 @@ fn disk(now: &Now) -> Row {
     };
     let latency = now.disks.first().and_then(|disk| {
         let ms = disk.mean_ms?;
-        Some(format!("; {} takes {} ms a request", disk.name, number(ms)))
+        Some(format!("; {} {} ms a request", disk.name, number(ms)))
     });
     let latency = latency.unwrap_or_default();
     row("disk", State::Ok, waited(ten, some) + &latency)

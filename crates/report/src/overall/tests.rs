@@ -304,6 +304,44 @@ fn order_4_is_named_by_the_machines_page_size() {
     );
 }
 
+/// "Nobody waited in the last 10 s" is said of 10 s, and what is over is said to be over; each in one line of the screen.
+#[test]
+fn a_wait_that_is_over_is_told_and_does_not_warn() {
+    for (ten, just, says) in [
+        (0.0, 0.0, "nobody waited for it in the last 10 s"),
+        (3.3, 0.0, "waited for 3.3 % of 10 s, not now"),
+        (99.9, 0.0, "waited for 99 % of 10 s, not now"),
+        (3.3, 1.0, "waited for 3.3 % of the last 10 s"),
+    ] {
+        let mut now = quiet();
+        now["disks"][0]["name"] = json!("nvme0n1");
+        now["disks"][0]["mean_ms"] = json!(0.123);
+        for at in [1, 2] {
+            now["pressure"][at]["some"]["avg10"] = json!(ten);
+            now["waited"][at]["some"] = json!(just);
+        }
+        let mut run = run(&now, &[]);
+        run.environment.swap = Some("none".to_owned());
+        let overall = judge(&run);
+        assert_eq!(not_ok(&overall), []);
+        for about in ["disk", "memory"] {
+            let row = overall.now.iter().find(|row| row.about == about).unwrap();
+            assert!(row.sentence.starts_with(says), "{}", row.sentence);
+            assert!(row.sentence.chars().count() <= 64, "{}", row.sentence);
+        }
+    }
+}
+
+#[test]
+fn what_goes_on_leads_before_what_the_log_has() {
+    let mut now = quiet();
+    let kill = "Memory cgroup out of memory: Killed process 7 (x)";
+    now["kernel_log"] = json!([{"kind": "oom_kill", "seconds_ago": 1_400, "text": kill}]);
+    assert!(judge(&run(&now, &[])).text.ends_with(": LOG"));
+    now["pressure"][0]["some"]["avg10"] = json!(96.0);
+    assert!(judge(&run(&now, &[])).text.ends_with(": CPU"));
+}
+
 #[test]
 fn a_stall_that_is_over_and_a_log_line_of_yesterday_do_not_count() {
     let mut now = quiet();
