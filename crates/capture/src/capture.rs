@@ -14,8 +14,8 @@ use crate::part::{ALWAYS, Part};
 use crate::record::{self, Record, Task, Wait};
 use crate::{Error, batch, btf};
 
-/// Built from `bpf/waits.bpf.c` by `bpf/build`.
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/waits.bpf.o");
+/// Built from `bpf/waits.bpf.c` by `bpf/build`, and compressed by `build.rs` to a fifth.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/waits.bpf.o.z"));
 
 /// A request to the iterator over threads, as in `bpf/waits.bpf.c`.
 const NOTHING: u32 = 0;
@@ -176,6 +176,12 @@ impl Capture {
         let histograms = u8::from(sets.is_some());
         let kinds = sets.map_or(0, |sets| sets.kinds);
         let processes = sets.map_or(0, |sets| sets.processes);
+        let object = miniz_oxide::inflate::decompress_to_vec_zlib(OBJECT).map_err(|error| {
+            refused(
+                "the BPF object in this command is damaged",
+                &error.to_string(),
+            )
+        })?;
         let mut loader = EbpfLoader::new();
         loader
             .btf(Some(&kernel))
@@ -201,7 +207,7 @@ impl Capture {
                 .map_max_entries("sums", sets.sums());
         }
         let mut ebpf = loader
-            .load(OBJECT)
+            .load(&object)
             .map_err(|error| refused_map("its maps are refused", &error))?;
         let rings = make_rings(&mut ebpf, count, options.ring_bytes)?;
         if let Some(sets) = &sets {

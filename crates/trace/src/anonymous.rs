@@ -153,8 +153,9 @@ impl Anonymous {
             kind: event.kind.word(),
             values: vec![None; Column::ALL.len()],
         };
-        event.put_cells(&mut cells);
-        Event::from_cells(&cells).map_err(|why| super::Error::new(Place::File, why.0))
+        event.put_cells(&mut (&mut cells as &mut dyn Put));
+        Event::from_cells(&(&cells as &dyn Get))
+            .map_err(|why| super::Error::new(Place::File, why.0))
     }
 }
 

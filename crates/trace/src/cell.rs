@@ -38,6 +38,13 @@ pub(super) trait Put {
     fn put_cell(&mut self, column: Column, value: Value<'_>);
 }
 
+/// Only the trace file has the code for all kinds compiled for itself. Slower forms share one copy: 50 KB each.
+impl Put for &mut dyn Put {
+    fn put_cell(&mut self, column: Column, value: Value<'_>) {
+        (**self).put_cell(column, value);
+    }
+}
+
 /// Where an event's cells come from. The value is of the column's type.
 pub(super) trait Get {
     /// The cell; `None` where it is null.
@@ -46,6 +53,17 @@ pub(super) trait Get {
     /// Whether the cell is not null.
     fn has(&self, column: Column) -> bool {
         self.get(column).is_some()
+    }
+}
+
+/// As `Put`.
+impl Get for &dyn Get {
+    fn get(&self, column: Column) -> Option<Value<'_>> {
+        (**self).get(column)
+    }
+
+    fn has(&self, column: Column) -> bool {
+        (**self).has(column)
     }
 }
 

@@ -69,7 +69,7 @@ impl<W: Write> Writer<W> {
     /// Where writing fails; the operating system's reason.
     pub fn write(&mut self, event: &Event) -> io::Result<()> {
         self.line.0.clear();
-        event.put_cells(&mut self.line);
+        event.put_cells(&mut (&mut self.line as &mut dyn Put));
         self.out.write_all(self.line.closed())?;
         self.out.write_all(b"\n")
     }
@@ -215,7 +215,7 @@ impl<R: BufRead> Reader<R> {
             .deserialize(&mut json)
             .and_then(|()| json.end())
             .map_err(|error| wrong(error_text(&error)))?;
-        Event::from_cells(&self.row)
+        Event::from_cells(&(&self.row as &dyn Get))
             .map(Some)
             .map_err(|why| wrong(why.0))
     }

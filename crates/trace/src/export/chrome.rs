@@ -3,6 +3,7 @@ use std::io::{self, Write};
 
 use super::timeline::{Form, Label, Run, Runs, Step, Track, What};
 use super::{Out, buffered};
+use crate::cell::Put;
 use crate::lines::Object;
 use crate::{Event, Kind, Metadata, Text};
 use stopgap_events::units::Nanos;
@@ -149,7 +150,7 @@ impl<'w> Chrome<'w> {
         }
         if let Some(event) = entry.arguments {
             let mut object = Object::default();
-            event.kind.put_cells(&mut object);
+            event.kind.put_cells(&mut (&mut object as &mut dyn Put));
             out.write_all(b",\"args\":")?;
             out.write_all(object.closed())?;
         }

@@ -40,7 +40,7 @@ impl Export for Csv<'_> {
         let cells = &mut self.cells;
         cells.text.clear();
         cells.of_column.fill(0..0);
-        event.put_cells(cells);
+        event.put_cells(&mut (cells as &mut dyn Put));
         for (index, of_column) in cells.of_column.iter().enumerate() {
             if index > 0 {
                 self.out.write_all(b",")?;

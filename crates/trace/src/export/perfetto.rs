@@ -282,7 +282,7 @@ impl Form for Perfetto<'_> {
             (What::Count(value), _) => event.counter_value = Some(*value),
             (_, Some(from)) => {
                 let mut annotations = Annotations(Vec::new());
-                from.kind.put_cells(&mut annotations);
+                from.kind.put_cells(&mut (&mut annotations as &mut dyn Put));
                 event.debug_annotations = annotations.0;
             }
             (_, None) => {}
