@@ -511,9 +511,12 @@ fn bounds(ways: &[Way], rounds: &Rounds<Run>, same_work: bool) -> Bounds {
             cpu.value,
             most,
         );
-        let what = format_args!("{name}: the same, upper end of the interval");
         let high = cpu.interval.map_or(f64::INFINITY, |interval| interval.high);
-        bounds.at_most(what, high, ((most + SPREAD) * 1e3).round() / 1e3);
+        bounds.at_most(
+            format_args!("{name}: the same, upper end of the interval"),
+            high,
+            ((most + SPREAD) * 1e3).round() / 1e3,
+        );
         let switches = rounds.ratio(side, 0, Run::switches).value;
         let what = format!(
             "{name}: switches, of not recorded: {switches:.3} (1, {SWITCHES} more or less)"
