@@ -242,6 +242,10 @@ impl Capture {
             for (program, event) in part.programs() {
                 match attach(&mut ebpf, program, event, &kernel) {
                     Ok(()) => {}
+                    // The loader names the type that the event's arguments would have.
+                    Err(why) if why.starts_with("unknown BTF type") => {
+                        refused.push(format!("this kernel has no event {event}"));
+                    }
                     Err(why) => refused.push(format!("{event}: {why}")),
                 }
                 // Some of its calls without the others would tell of an address space that never was.
