@@ -247,7 +247,10 @@ fn verdict(stall: &Stall, trigger: Option<&Trigger>, cause: &Cause) -> [Option<S
     let what = match trigger.map(|trigger| trigger.kind) {
         Some(TriggerKind::MemoryPressure) => format!("PROGRAMS WAITED{lost} FOR MEMORY"),
         Some(TriggerKind::IoPressure) => format!("PROGRAMS WAITED{lost} FOR THE DISK"),
-        Some(TriggerKind::SlowCall) => format!("A THREAD LOST{lost} IN A CALL"),
+        Some(TriggerKind::SlowCall) => match &*cause.word {
+            "idle" | "may-be-idle" => format!("A THREAD WAITED{lost} IN A CALL"),
+            _ => format!("A THREAD LOST{lost} IN A CALL"),
+        },
         Some(TriggerKind::RunQueue) => format!("A THREAD WAS READY{lost} AND GOT NO CPU"),
         Some(TriggerKind::Blocked) => format!("A THREAD WAS IN STATE D{lost}"),
         Some(TriggerKind::CpuQuota) => format!("A CPU QUOTA STOPPED A THREAD{lost}"),
@@ -267,8 +270,8 @@ fn verdict(stall: &Stall, trigger: Option<&Trigger>, cause: &Cause) -> [Option<S
     let why = match (&*cause.word, kind) {
         _ if asked => String::new(),
         ("unknown", _) => ": CANNOT TELL WHY".to_owned(),
-        ("idle", _) => ": FOR WORK, OR ON PURPOSE".to_owned(),
-        ("may-be-idle", _) => ": PERHAPS FOR WORK".to_owned(),
+        ("idle", _) => ", FOR WORK OR ON PURPOSE".to_owned(),
+        ("may-be-idle", _) => ", PERHAPS FOR WORK".to_owned(),
         ("run-queue", Some(TriggerKind::RunQueue))
         | ("cpu-quota", Some(TriggerKind::CpuQuota))
         | ("stopped", Some(TriggerKind::Stopped))
