@@ -54,7 +54,7 @@ impl Loser {
             let behind =
                 behind.map_or_else(String::new, |end| format!("; behind it: {}", end.text));
             let share = first.total_ns as f64 / self.lost as f64 * 100.0;
-            format!("; most of it ({share:.0} %) {}{behind}", first.text)
+            format!("; for {share:.0} % of it it {}{behind}", first.text)
         });
         format!(
             "lost {} in {}, the longest {}{most}",
@@ -411,9 +411,9 @@ mod tests {
             .iter()
             .map(|one| (&*one.task, one.sentence()))
             .collect();
-        let client = "lost 100 ms in 2 waits, the longest 60 ms; most of it (100 %) waited for the lock; behind it: disk vda, its \
+        let client = "lost 100 ms in 2 waits, the longest 60 ms; for 100 % of it it waited for the lock; behind it: disk vda, its \
                       own request";
-        let pager = "lost 30 ms in 1 wait, the longest 30 ms; most of it (100 %) waited for the lock; behind it: pager slept";
+        let pager = "lost 30 ms in 1 wait, the longest 30 ms; for 100 % of it it waited for the lock; behind it: pager slept";
         assert_eq!(
             told,
             [("client", client.to_owned()), ("pager", pager.to_owned())]
