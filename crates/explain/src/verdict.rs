@@ -64,7 +64,10 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
     let stalls: u64 = findings.calls.iter().map(|calls| calls.stalls).sum();
     let long = (stalls > 0).then(|| {
         // Who waits for a child waits for the child's stall: that one has the cause.
-        let own = |slow: &&Slow| leading(slow).is_none_or(|part| part.cause != "child");
+        let own = |slow: &&Slow| {
+            let child = leading(slow).is_some_and(|part| part.cause == "child");
+            slow.excess_ns >= STALL_NS && !child
+        };
         let first = findings.slow.first();
         let worst = match findings.slow.iter().find(own).or(first) {
             None => String::new(),
