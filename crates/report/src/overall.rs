@@ -25,10 +25,13 @@ pub fn judge(run: &Run) -> Overall {
     let causes = causes::rows(run);
     let rows = || now.iter().chain(&causes);
     let headline = Headline::of(rows().map(|row| row.state));
-    // What goes on now leads before what is over. A busy CPU is seldom the whole story where another row warns, too.
+    // What goes on now leads before what is over. A busy CPU is seldom the whole story where another row warns, too. A disk
+    // from which programs are read back is busy because memory is short.
+    let swaps = rows().any(|row| row.about == "swap" && row.state == State::Look);
     let weight = |row: &&Row| match &*row.about {
         "log" => 2,
         "cpu" => 1,
+        "disk" => u8::from(swaps),
         _ => 0,
     };
     let leads = |state: State| rows().filter(|row| row.state == state).min_by_key(weight);

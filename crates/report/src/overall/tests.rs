@@ -342,6 +342,18 @@ fn what_goes_on_leads_before_what_the_log_has() {
     assert!(judge(&run(&now, &[])).text.ends_with(": CPU"));
 }
 
+/// A program above its memory reads its pages back from the disk: that the disk is busy is not why.
+#[test]
+fn swap_leads_before_the_disk_on_which_it_lies() {
+    let mut now = quiet();
+    now["waited"][2]["full"] = json!(13.0);
+    now["waited"][2]["some"] = json!(13.0);
+    now["pressure"][2]["full"]["avg10"] = json!(13.0);
+    assert!(judge(&run(&now, &[])).text.ends_with(": DISK"));
+    now["swap"]["in_per_s"] = json!(2e8);
+    assert!(judge(&run(&now, &[])).text.ends_with(": SWAP"));
+}
+
 #[test]
 fn a_stall_that_is_over_and_a_log_line_of_yesterday_do_not_count() {
     let mut now = quiet();
