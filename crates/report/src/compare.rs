@@ -36,10 +36,15 @@ pub fn screen(comparison: &Comparison, beside: &Beside<'_>, style: Style) -> Str
         ("after ", &comparison.after),
     ];
     for (word, side) in sides {
-        screen.say_by(
-            7,
-            format!("{word} {}, {}", side.name, count(side.runs, "run")),
-        );
+        let runs = match side.within {
+            Some(within) => format!(
+                "{} of {}",
+                count(side.runs, "occasion"),
+                count(within, "run")
+            ),
+            None => count(side.runs, "run"),
+        };
+        screen.say_by(7, format!("{word} {}, {runs}", side.name));
     }
     if let Some(series) = &comparison.series {
         screen.say_by(3, format!("of {series}"));

@@ -51,6 +51,7 @@
 
 mod adjust;
 mod judge;
+mod order;
 mod permute;
 mod record;
 mod resample;
@@ -58,6 +59,8 @@ mod row;
 mod shift;
 mod side;
 pub mod simulate;
+mod steps;
+mod two;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,6 +96,8 @@ pub struct Options {
     pub margin: f64,
     /// Endpoints to test; empty for all that the runs have.
     pub endpoints: Vec<Endpoint>,
+    /// Whether the runs of a side are in the order in which they were made, which shows runs that are not independent.
+    pub in_order: bool,
     /// From what length on it is a stall, nanoseconds; `None` for what the first run says. Runs with another are refused.
     pub stall_threshold_ns: Option<u64>,
     /// Unit of median, p99, p99.9, deciles and maximum.
@@ -114,6 +119,7 @@ impl Default for Options {
             resamples: 2_000,
             margin: 0.05,
             endpoints: Vec::new(),
+            in_order: true,
             stall_threshold_ns: None,
             unit: "ns".to_owned(),
             number_unit: String::new(),
@@ -131,17 +137,17 @@ impl Default for Options {
 pub fn compare(before: &Side, after: &Side, options: &Options) -> Comparison {
     let mut missing = Vec::new();
     let asked = endpoints(before, after, options, &mut missing);
-    let mut endpoints: Vec<Row> = asked
+    let (mut endpoints, tests): (Vec<Row>, Vec<_>) = asked
         .iter()
         .map(|endpoint| row::row(endpoint, before, after, options))
-        .collect();
+        .unzip();
     let sizes = sizes(before, after);
     let both: Vec<(usize, usize)> = sizes
         .values()
         .copied()
         .filter(|&(a, b)| a * b > 0)
         .collect();
-    let verdict = judge::judge(&mut endpoints, options.margin, &both);
+    let verdict = judge::judge(&mut endpoints, &tests, options.margin, &both);
 
     let mut warnings = Vec::new();
     for (block, &(a, b)) in &sizes {
@@ -197,6 +203,7 @@ fn summary(side: &Side) -> Summary {
     Summary {
         name: side.name.clone(),
         runs: side.runs.len(),
+        within: Some(side.runs.iter().map(|run| run.within).sum()).filter(|within| *within > 0),
         max: longest.filter(|max| max.is_finite()).max_by(f64::total_cmp),
     }
 }
@@ -227,9 +234,16 @@ fn endpoints(
         let usual = Endpoint::USUAL.into_iter();
         asked.extend(usual.filter(|endpoint| runs().any(|run| endpoint.is_in(run))));
         let numbers: BTreeSet<&String> = runs().flat_map(|run| run.numbers.keys()).collect();
-        asked.extend(numbers.into_iter().cloned().map(Endpoint::Number));
+        let each = |name: &String| [Endpoint::Number(name.clone()), Endpoint::Mean(name.clone())];
+        asked.extend(numbers.into_iter().flat_map(each));
     } else {
         for endpoint in &options.endpoints {
+            // A number may be called "mean of ..." itself.
+            let own = Endpoint::Number(endpoint.to_string());
+            let endpoint = match runs().any(|run| own.is_in(run)) {
+                true => &own,
+                false => endpoint,
+            };
             if !asked.contains(endpoint) {
                 asked.push(endpoint.clone());
             }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use stopgap_stats::compare::{MOST_RUNS, Run, Side};
 use stopgap_stats::gather::Gathered;
-use stopgap_stats::read::{self, Read, compatible};
+use stopgap_stats::read::{self, Format, Read, compatible};
 
 use super::Input;
 use crate::args;
@@ -151,17 +151,17 @@ fn agree(
     Ok(Some(warning))
 }
 
-/// A file's runs, called after it.
-fn runs((file, read): (PathBuf, Read)) -> impl Iterator<Item = Run> {
+/// A file's runs, called after it: the lines of a file of numbers, or one occasion.
+fn runs((file, read): (PathBuf, Read)) -> Vec<Run> {
     let file = file.display().to_string();
-    read.runs.into_iter().map(move |mut run| {
-        run.name = if run.name.is_empty() {
-            file.clone()
-        } else {
-            format!("{file}: {}", run.name)
-        };
-        run
-    })
+    if read.format != Format::Numbers {
+        return vec![Run::of_occasion(file, &read.runs)];
+    }
+    let mut runs = read.runs;
+    for run in &mut runs {
+        run.name = format!("{file}: {}", run.name);
+    }
+    runs
 }
 
 /// Content of one file.

@@ -16,16 +16,34 @@ use super::LEVEL;
 use super::adjust::{benjamini_hochberg, holm};
 use super::permute::arrangements;
 use super::record::{Row, RowWord, Scale, Verdict, Word};
+use super::row;
+use super::steps;
+use super::two::Tested;
+
+/// Occasions a side that can prove something of up to six endpoints.
+const ENOUGH: u32 = 5;
 
 /// Gives each row its adjusted probabilities and, where it could be tested and is `no difference proven` so far, its word;
 /// and says what they come to. `sizes` are the runs of both sides by block.
-pub(super) fn judge(rows: &mut [Row], margin: f64, sizes: &[(usize, usize)]) -> Verdict {
+pub(super) fn judge(
+    rows: &mut [Row],
+    tests: &[Option<Tested>],
+    margin: f64,
+    sizes: &[(usize, usize)],
+) -> Verdict {
     let p: Vec<f64> = rows.iter().filter_map(|row| row.p).collect();
     let adjusted = holm(&p).into_iter().zip(benjamini_hochberg(&p));
-    let tested = rows.iter_mut().filter(|row| row.p.is_some());
-    for (row, (p_holm, p_bh)) in tested.zip(adjusted) {
+    let adjusted = adjusted.zip(levels(&p));
+    let tested = rows
+        .iter_mut()
+        .zip(tests)
+        .filter(|(row, _)| row.p.is_some());
+    for ((row, test), ((p_holm, p_bh), level)) in tested.zip(adjusted) {
         (row.p_holm, row.p_bh) = (Some(p_holm), Some(p_bh));
         if row.word == RowWord::NoDifferenceProven {
+            if let Some(test) = test {
+                row::bound(row, test, level);
+            }
             row.word = word(row, p_holm, margin);
         }
     }
@@ -73,6 +91,19 @@ pub(super) fn judge(rows: &mut [Row], margin: f64, sizes: &[(usize, usize)]) -> 
     if rows.is_empty() {
         return verdict(Word::Inconclusive, "there is nothing to compare".to_owned());
     }
+    let times = sizes.iter().fold([0, 0], |[a, b], (c, d)| [a + c, b + d]);
+    let once = match times.into_iter().min() {
+        Some(1) => Some("once"),
+        Some(2) => Some("twice"),
+        _ => None,
+    };
+    if let (Some(once), false) = (once, p.is_empty()) {
+        let text = format!(
+            "measured {once} a side: what differs between any two occasions cannot be told from a change. Compare two commands \
+             with --run, or records of {ENOUGH} occasions or more a side, made in turn"
+        );
+        return verdict(Word::Inconclusive, text);
+    }
     if let Some(first) = untold.first() {
         let text = format!("{}: {}", first.name, first.text);
         return verdict(Word::Inconclusive, text);
@@ -101,6 +132,29 @@ pub(super) fn judge(rows: &mut [Row], margin: f64, sizes: &[(usize, usize)]) -> 
     verdict(Word::NoDifferenceProven, text)
 }
 
+/// The level at which Holm's procedure judges each probability: an interval at it leaves out "the same" where, and only where, the
+/// endpoint is called different.
+fn levels(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
+    let mut levels = vec![LEVEL; p.len()];
+    let mut rejected = 0;
+    for &at in &order {
+        let level = LEVEL / (p.len() - rejected) as f64;
+        levels[at] = level;
+        if p[at] <= level {
+            rejected += 1;
+        } else {
+            break;
+        }
+    }
+    let last = LEVEL / (p.len() - rejected).max(1) as f64;
+    for &at in &order[rejected..] {
+        levels[at] = last;
+    }
+    levels
+}
+
 fn word(row: &Row, p: f64, margin: f64) -> RowWord {
     let Some(effect) = row.effect else {
         return RowWord::Inconclusive;
@@ -112,7 +166,13 @@ fn word(row: &Row, p: f64, margin: f64) -> RowWord {
     // An infinite ratio has no value, and is more.
     let more = effect.value.is_none_or(|value| value > same);
     let less = effect.value.is_some_and(|value| value < same);
-    let within = effect.high.is_some_and(|high| high < limit);
+    // What is less than a step of the clock is not seen: it may be that much more.
+    let step = steps::step(row.before_runs.iter().chain(&row.after_runs));
+    let step = match effect.scale {
+        Scale::Ratio => step / row.before.map_or(f64::NAN, f64::abs),
+        Scale::Difference => step,
+    };
+    let within = effect.high.is_some_and(|high| high + step < limit);
     match p <= LEVEL {
         true if less => RowWord::Better,
         _ if within => RowWord::NotWorse,

@@ -59,8 +59,11 @@ pub struct Comparison {
 pub struct Summary {
     /// The name.
     pub name: String,
-    /// How many runs it has.
+    /// How many runs it has; where those of one file are an occasion, how many occasions.
     pub runs: usize,
+    /// How many runs its occasions are made of; absent where runs stand for themselves.
+    #[serde(default)]
+    pub within: Option<usize>,
     /// The longest sample of all runs: described, never tested, since it grows with every sample that is taken.
     pub max: Option<f64>,
 }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use stopgap_events::units::Nanos;
 
+use super::order;
 use super::permute::{self, Probability, Scores, permutation, ranks};
 use super::record::{Effect, Row, RowWord, Scale};
 use super::resample::{Cell, Ends, of_median, of_rate, two_sides};
-use super::shift::{Rate, hodges_lehmann, rate_ratio};
+use super::shift::{Rate, hodges_lehmann};
 use super::side::{Endpoint, Run, Side};
+use super::two::{self, Kind, Tested};
 use super::{MOST_RUNS, Options};
 use crate::bootstrap::Interval;
 use crate::quantile;
@@ -18,21 +20,27 @@ type Figure<T> = Result<T, String>;
 
 /// Whether an endpoint had data.
 enum HasData {
-    /// A difference or none.
-    Tested,
+    /// A difference or none; by what test, where there are no blocks.
+    Tested(Option<Tested>),
     /// That on neither side there was anything.
     Nothing,
 }
 
-/// The row of one endpoint; its adjusted probabilities and its word are for [`judge`](super::judge).
-pub(super) fn row(endpoint: &Endpoint, before: &Side, after: &Side, options: &Options) -> Row {
+/// The row of one endpoint; its adjusted probabilities, its interval and its word are for [`judge`](super::judge), the interval
+/// from the test that is returned.
+pub(super) fn row(
+    endpoint: &Endpoint,
+    before: &Side,
+    after: &Side,
+    options: &Options,
+) -> (Row, Option<Tested>) {
     let mut row = Row {
         name: endpoint.to_string(),
         unit: match endpoint {
             Endpoint::StallRate => "1/s".to_owned(),
             Endpoint::StallTime => "ms/s".to_owned(),
             Endpoint::Median | Endpoint::P99 | Endpoint::P999 => options.unit.clone(),
-            Endpoint::Number(name) => {
+            Endpoint::Number(name) | Endpoint::Mean(name) => {
                 let own = options.number_units.get(name);
                 own.unwrap_or(&options.number_unit).clone()
             }
@@ -58,12 +66,13 @@ pub(super) fn row(endpoint: &Endpoint, before: &Side, after: &Side, options: &Op
         }
         _ => levels(endpoint, before, after, options, &mut row),
     };
+    let mut tested = None;
     match done {
-        Ok(HasData::Tested) => row.word = RowWord::NoDifferenceProven,
+        Ok(HasData::Tested(by)) => (row.word, tested) = (RowWord::NoDifferenceProven, by),
         Ok(HasData::Nothing) => (row.word, row.p) = (RowWord::NothingSeen, None),
         Err(why) => row.text = why,
     }
-    row
+    (row, tested)
 }
 
 /// Median, quantile or number of each run.
@@ -79,7 +88,7 @@ fn levels(
             Endpoint::Median => run.median,
             Endpoint::P99 => run.p99,
             Endpoint::P999 => run.p999,
-            Endpoint::Number(name) => run.numbers.get(name).copied(),
+            Endpoint::Number(name) | Endpoint::Mean(name) => run.numbers.get(name).copied(),
             Endpoint::StallRate | Endpoint::StallTime => None,
         };
         let value = value.ok_or_else(|| format!("has no {endpoint}"))?;
@@ -92,6 +101,26 @@ fn levels(
     let cells = gather([before, after], figure)?;
     let each = |side: fn(&Cell<f64>) -> &Vec<f64>| cells.iter().flat_map(side).copied().collect();
     (row.before_runs, row.after_runs) = (each(|cell| &cell.before), each(|cell| &cell.after));
+    let blocks = before
+        .runs
+        .iter()
+        .chain(&after.runs)
+        .any(|run| run.block.is_some());
+    if !blocks {
+        let sides = [&row.before_runs, &row.after_runs];
+        let likeness = sides.into_iter().find_map(|runs| order::resemble(runs));
+        if let (true, Some(likeness)) = (options.in_order, likeness) {
+            return Err(format!(
+                "neighbouring runs resemble each other (rank correlation {likeness:.2}): they are samples of fewer runs"
+            ));
+        }
+        let kind = match endpoint {
+            Endpoint::Mean(_) => Kind::Means,
+            _ => Kind::Ranks,
+        };
+        let scale = scale_of(row.before_runs.iter().chain(&row.after_runs));
+        return of_two(kind, scale, row, options);
+    }
     let shift = shift(cells, options)?;
     (row.before, row.before_interval) = shift.before;
     (row.after, row.after_interval) = shift.after;
@@ -109,9 +138,109 @@ fn levels(
     };
     let values: Vec<f64> = cells.iter().flat_map(aligned).collect();
     test(row, &cells, &ranks(&values), options)?;
-    let effect = effect.ok_or("the figures are too far apart for a number")?;
+    let effect = effect.ok_or(TOO_FAR)?;
     row.text = text(&effect, &row.unit);
-    Ok(HasData::Tested)
+    Ok(HasData::Tested(None))
+}
+
+/// Tests the figures of the runs of two sides without blocks.
+fn of_two(kind: Kind, scale: Scale, row: &mut Row, options: &Options) -> Result<HasData, String> {
+    let sides = [&row.before_runs, &row.after_runs];
+    let logs = kind == Kind::Ranks && scale == Scale::Ratio;
+    let on_scale = |side: &Vec<f64>| -> Vec<f64> {
+        let values = side.iter().copied();
+        match logs {
+            true => values.map(f64::ln).collect(),
+            false => values.collect(),
+        }
+    };
+    let tested = Tested::new(
+        kind,
+        scale,
+        sides.map(on_scale),
+        options.permutations,
+        options.seed,
+    );
+    (row.p, (row.arrangements, row.exact)) = (Some(tested.p()), {
+        let (arrangements, exact) = tested.arrangements();
+        (Some(arrangements), exact)
+    });
+    match kind {
+        Kind::Ranks => {
+            let level = |side: &[f64]| {
+                let ends = of_median(side, options.resamples, options.seed);
+                let back = |value: f64| match logs {
+                    true => value.exp(),
+                    false => value,
+                };
+                let value = quantile::median_of_sorted(side).map(back);
+                let value = value.filter(|value| value.is_finite());
+                (value, interval(value, ends, back))
+            };
+            (row.before, row.before_interval) = level(tested.side(false));
+            (row.after, row.after_interval) = level(tested.side(true));
+        }
+        Kind::Means => {
+            [row.before, row.after] = [false, true].map(|later| Some(tested.mean(later)))
+        }
+    }
+    let value = tested.estimate().ok_or(TOO_FAR)?;
+    // Bounded by the judge, who knows how many endpoints there are.
+    row.effect = Some(match value {
+        f64::INFINITY => Effect {
+            value: None,
+            low: None,
+            high: None,
+            scale,
+            infinite: true,
+        },
+        value => effect(value, None, scale).ok_or(TOO_FAR)?,
+    });
+    let least = 2.0 / two::arrangements(row.before_runs.len(), row.after_runs.len());
+    if least > super::LEVEL {
+        return Err(too_few(row.before_runs.len(), row.after_runs.len(), least));
+    }
+    Ok(HasData::Tested(Some(tested)))
+}
+
+const TOO_FAR: &str = "the figures are too far apart for a number";
+
+/// Says that so few runs cannot prove anything.
+fn too_few(before: usize, after: usize, least: f64) -> String {
+    format!(
+        "n too small: {before} and {after} runs cannot give a p below {:.2}",
+        least.min(1.0)
+    )
+}
+
+/// Ratios where every figure has one.
+fn scale_of<'a>(mut values: impl Iterator<Item = &'a f64>) -> Scale {
+    match values.all(|&value| value > 0.0) {
+        true => Scale::Ratio,
+        false => Scale::Difference,
+    }
+}
+
+/// Puts the interval of a tested row at `level` into its effect.
+pub(super) fn bound(row: &mut Row, tested: &Tested, level: f64) {
+    let Some((estimate, own)) = tested.estimate().zip(row.effect) else {
+        return;
+    };
+    // Of a ratio of 0 or infinity all that is known is on which side of 1 it is, if the test says so.
+    let proven = (tested.p() <= level).then_some(1.0);
+    if own.infinite {
+        row.effect = Some(Effect { low: proven, ..own });
+    } else if estimate.is_infinite() {
+        row.effect = Some(Effect {
+            high: proven,
+            ..own
+        });
+    } else if let Some(bounded) = effect(estimate, tested.ends(estimate, level), own.scale) {
+        row.effect = Some(bounded);
+    }
+    if let Some(effect) = &row.effect {
+        row.text = text(effect, &row.unit);
+    }
 }
 
 /// Levels of both sides and the shift between them.
@@ -150,14 +279,10 @@ impl Shift {
 }
 
 fn shift(mut cells: Vec<Cell<f64>>, options: &Options) -> Result<Shift, String> {
-    let mut values = cells
+    let all = cells
         .iter()
         .flat_map(|cell| cell.before.iter().chain(&cell.after));
-    let scale = if values.all(|&value| value > 0.0) {
-        Scale::Ratio
-    } else {
-        Scale::Difference
-    };
+    let scale = scale_of(all);
     for cell in &mut cells {
         for side in [&mut cell.before, &mut cell.after] {
             if scale == Scale::Ratio {
@@ -248,54 +373,38 @@ fn rates(
     (row.before, row.before_interval) = level(|cell| &cell.before);
     (row.after, row.after_interval) = level(|cell| &cell.after);
 
-    let both = of_both(cells)?;
-    let runs = both
-        .iter()
-        .flat_map(|cell| cell.before.iter().chain(&cell.after));
-    let each: Vec<f64> = runs.map(|run| run.amount / run.duration).collect();
-    let most = each.iter().copied().fold(0.0, f64::max);
-    // Stall rates are tested by their means, as they are estimated. A single stall may be most of the time of all: times
-    // are tested by ranks.
-    let scores = match endpoint {
-        Endpoint::StallTime => ranks(&each),
-        _ if most > 0.0 => each.iter().map(|rate| rate / most * RATE_SCORE).collect(),
-        _ => each.clone(),
+    // A single stall may be most of the time of all: times are tested by ranks, numbers by their means.
+    let (kind, scale) = match endpoint {
+        Endpoint::StallTime => (
+            Kind::Ranks,
+            scale_of(row.before_runs.iter().chain(&row.after_runs)),
+        ),
+        _ => (Kind::Means, Scale::Ratio),
     };
-    test(row, &both, &scores, options)?;
-
-    let ratio = rate_ratio(&both);
-    if ratio.is_nan() {
-        let looked: f64 = both
+    let seen = |side: &[f64]| side.iter().any(|rate| *rate > 0.0);
+    if !seen(&row.before_runs) && !seen(&row.after_runs) {
+        let runs = cells
             .iter()
-            .flat_map(|cell| cell.before.iter().chain(&cell.after))
-            .map(|run| run.duration)
-            .sum();
+            .flat_map(|cell| cell.before.iter().chain(&cell.after));
+        let looked: f64 = runs.map(|run| run.duration).sum();
         row.text = format!("no stall on either side in {looked:.0} s: n too small for a ratio");
         return Ok(HasData::Nothing);
     }
-    let log = ratio.ln();
-    let effect = if log.is_finite() {
-        let statistic = |drawn: &[Cell<Rate>]| rate_ratio(drawn).ln();
-        let ends = two_sides(&both, log, options.resamples, options.seed, statistic);
-        effect(log, ends, Scale::Ratio).ok_or("the rates are too far apart for a number")?
-    } else {
-        // A draw of no stalls is no stalls. All that is known is on which side of 1 the ratio is, if the test says so.
-        let proven = row.p.is_some_and(|p| p <= super::LEVEL);
-        Effect {
-            value: (ratio <= 0.0).then_some(0.0),
-            low: (proven && ratio > 0.0).then_some(1.0),
-            high: (proven && ratio <= 0.0).then_some(1.0),
-            scale: Scale::Ratio,
-            infinite: ratio > 0.0,
-        }
-    };
-    row.text = text(&effect, &row.unit);
-    row.effect = Some(effect);
-    Ok(HasData::Tested)
+    let levels = (
+        row.before,
+        row.before_interval,
+        row.after,
+        row.after_interval,
+    );
+    let done = of_two(kind, scale, row, options);
+    (
+        row.before,
+        row.before_interval,
+        row.after,
+        row.after_interval,
+    ) = levels;
+    done
 }
-
-/// The largest score of a rate.
-const RATE_SCORE: f64 = 1e6;
 
 /// The runs' figures by block; the first run without one is the error.
 fn gather<T>(
@@ -377,10 +486,7 @@ fn test<T>(
     let least = 2.0 / permute::arrangements(sizes());
     if least > super::LEVEL {
         let [before, after] = sizes().fold([0, 0], |[a, b], (c, d)| [a + c, b + d]);
-        return Err(format!(
-            "n too small: {before} and {after} runs cannot give a p below {:.2}",
-            least.min(1.0)
-        ));
+        return Err(too_few(before, after, least));
     }
     Ok(())
 }

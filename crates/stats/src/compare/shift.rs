@@ -4,8 +4,6 @@
 //! Lehmann, *Estimates of Location Based on Rank Tests*, 1963); of logarithms, it is a ratio. Up to 29 % of the runs may be
 //! arbitrarily wrong before it is. Differences are taken within blocks only. It is found without making a list of the
 //! differences, by halving the range that the median is in and counting: O(runs) a step, some ten steps.
-//!
-//! [`rate_ratio`] is Mantel and Haenszel's ratio of rates: with one block, stalls in all over time in all of each side.
 
 use super::resample::Cell;
 
@@ -131,19 +129,6 @@ impl Rate {
     }
 }
 
-/// Mantel and Haenszel's ratio of the later rate to the earlier one; infinite where only the earlier one is 0, NaN where
-/// both are.
-pub(super) fn rate_ratio(cells: &[Cell<Rate>]) -> f64 {
-    let (mut later, mut earlier) = (0.0, 0.0);
-    for cell in cells {
-        let (before, before_for) = Rate::sum(&cell.before);
-        let (after, after_for) = Rate::sum(&cell.after);
-        later += after * before_for / (before_for + after_for);
-        earlier += before * after_for / (before_for + after_for);
-    }
-    later / earlier
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,30 +193,5 @@ mod tests {
             let cells = [cell(before, after)];
             prop_assert_eq!(hodges_lehmann(&cells), oracle(&cells));
         }
-    }
-
-    #[test]
-    fn rates() {
-        let rate = |amount, duration| Rate { amount, duration };
-        let cells = |before: &[Rate], after: &[Rate]| {
-            vec![Cell {
-                before: before.to_vec(),
-                after: after.to_vec(),
-            }]
-        };
-        // 3 in 20 s against 12 in 40 s.
-        let seen = cells(
-            &[rate(1.0, 10.0), rate(2.0, 10.0)],
-            &[rate(12.0, 40.0), rate(0.0, 0.5)],
-        );
-        assert!((rate_ratio(&seen) - 12.0 / 40.5 / (3.0 / 20.0)).abs() < 1e-12);
-        let [none, some] = [[rate(0.0, 1.0)], [rate(1.0, 1.0)]];
-        assert!(rate_ratio(&cells(&none, &some)).is_infinite());
-        assert!(rate_ratio(&cells(&some, &none)).abs() < 1e-12);
-        assert!(rate_ratio(&cells(&none, &none)).is_nan());
-        // Rothman's two strata: the level of a block does not count.
-        let mut two = cells(&[rate(10.0, 1.0)], &[rate(80.0, 4.0)]);
-        two.extend(cells(&[rate(400.0, 4.0)], &[rate(200.0, 1.0)]));
-        assert!((rate_ratio(&two) - 2.0).abs() < 1e-12);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::histogram::Histogram;
-use crate::quantile::quantile;
+use crate::quantile::{median, quantile};
 use crate::record::Stalls;
 
 /// One side: the runs of one kernel, one version, one setting.
@@ -26,6 +26,8 @@ pub struct Run {
     /// Runs of one block were made close together in time (an ABBA quadruple, one boot, one machine) and are compared
     /// with each other only. Runs without a block are a block of their own.
     pub block: Option<u32>,
+    /// Runs that an occasion is made of ([`Run::of_occasion`]); 0 of a run that stands for itself.
+    pub within: usize,
     /// Median of its samples.
     pub median: Option<f64>,
     /// 99th percentile of its samples.
@@ -94,6 +96,43 @@ impl Run {
         }
     }
 
+    /// An occasion: runs that one command made within minutes, which share its boot, its neighbours and its luck. What they
+    /// share is not told from a change by making more of them, so all of them together count as one run: of each figure the
+    /// median of theirs, of stalls all. A figure that one of them lacks is absent.
+    #[must_use]
+    pub fn of_occasion(name: impl Into<String>, runs: &[Run]) -> Run {
+        let middle = |figure: &dyn Fn(&Run) -> Option<f64>| {
+            let each: Vec<f64> = runs.iter().map(figure).collect::<Option<_>>()?;
+            // One that is no number is named, not sorted to an end.
+            let wrong = each.iter().find(|value| !value.is_finite()).copied();
+            wrong.or_else(|| median(each))
+        };
+        let deciles: Option<Vec<f64>> = (0..9)
+            .map(|tenth| middle(&|run| Some(run.deciles?[tenth])))
+            .collect();
+        let names = runs.iter().flat_map(|run| run.numbers.keys());
+        let numbers = names.filter_map(|name| {
+            let value = middle(&|run| run.numbers.get(name).copied())?;
+            Some((name.clone(), value))
+        });
+        let stalls: Option<Vec<RunStalls>> = runs.iter().map(|run| run.stalls).collect();
+        Run {
+            name: name.into(),
+            block: None,
+            within: runs.len(),
+            median: middle(&|run| run.median),
+            p99: middle(&|run| run.p99),
+            p999: middle(&|run| run.p999),
+            max: runs.iter().filter_map(|run| run.max).max_by(f64::total_cmp),
+            deciles: deciles.and_then(|deciles| deciles.try_into().ok()),
+            stalls: stalls.and_then(|stalls| RunStalls::together(&stalls)),
+            episodes: runs
+                .iter()
+                .try_fold(0u64, |sum, run| Some(sum.saturating_add(run.episodes?))),
+            numbers: numbers.collect(),
+        }
+    }
+
     /// The same run with its stalls, which are its independent episodes.
     #[must_use]
     pub fn with_stalls(mut self, stalls: RunStalls) -> Run {
@@ -112,6 +151,22 @@ impl Run {
 }
 
 impl RunStalls {
+    /// Those of several runs; `None` of no run, or of several thresholds.
+    fn together(each: &[RunStalls]) -> Option<RunStalls> {
+        let (first, rest) = each.split_first()?;
+        rest.iter().try_fold(*first, |sum, next| {
+            (sum.threshold_ns == next.threshold_ns).then(|| RunStalls {
+                count: sum.count.saturating_add(next.count),
+                time_ns: sum
+                    .time_ns
+                    .zip(next.time_ns)
+                    .map(|(a, b)| a.saturating_add(b)),
+                threshold_ns: sum.threshold_ns,
+                duration_ns: sum.duration_ns.saturating_add(next.duration_ns),
+            })
+        })
+    }
+
     /// Stalls of a record's block that took `duration_ns` nanoseconds.
     #[must_use]
     pub fn of_record(stalls: &Stalls, duration_ns: u64) -> RunStalls {
@@ -139,9 +194,14 @@ pub enum Endpoint {
     StallRate,
     /// Milliseconds in stalls, a second.
     StallTime,
-    /// One of [`Run::numbers`].
+    /// One of [`Run::numbers`]: the typical run.
     Number(String),
+    /// The mean of the same number over runs, which sees that a slow mode came more often.
+    Mean(String),
 }
+
+/// Begins the name of a mean.
+const MEAN: &str = "mean ";
 
 impl Endpoint {
     /// Those of latencies, in the order in which they are shown.
@@ -160,7 +220,7 @@ impl Endpoint {
             Endpoint::P99 => run.p99.is_some(),
             Endpoint::P999 => run.p999.is_some(),
             Endpoint::StallRate | Endpoint::StallTime => run.stalls.is_some(),
-            Endpoint::Number(name) => run.numbers.contains_key(name),
+            Endpoint::Number(name) | Endpoint::Mean(name) => run.numbers.contains_key(name),
         }
     }
 }
@@ -175,16 +235,20 @@ impl fmt::Display for Endpoint {
             Endpoint::StallRate => "stall rate",
             Endpoint::StallTime => "stall time",
             Endpoint::Number(name) => name,
+            Endpoint::Mean(name) => return f.pad(&format!("{MEAN}{name}")),
         })
     }
 }
 
-/// The name back; one that is none of the usual is a number's.
+/// The name back; one that is none of the usual is a number's, or its mean's.
 impl From<&str> for Endpoint {
     fn from(name: &str) -> Endpoint {
         let usual = Endpoint::USUAL.into_iter();
         let mut same = usual.filter(|endpoint| endpoint.to_string() == name);
         same.next()
-            .unwrap_or_else(|| Endpoint::Number(name.to_owned()))
+            .unwrap_or_else(|| match name.strip_prefix(MEAN) {
+                Some(of) => Endpoint::Mean(of.to_owned()),
+                None => Endpoint::Number(name.to_owned()),
+            })
     }
 }

@@ -331,8 +331,8 @@ fn look_up() -> Truth {
             ratio(column, |run| run.median),
             ratio(column, |run| run.p99),
             Some(change.bursts),
-            // A faster body is a little of the time in stalls.
-            (change.body >= 1.0).then_some(change.bursts),
+            // Runs without a stall have no ratio: the effect is a difference.
+            None,
         ]
     };
     Truth {

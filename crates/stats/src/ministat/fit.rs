@@ -41,7 +41,7 @@ pub struct Misfit {
     pub ranks: Result<Ranks, String>,
 }
 
-/// A permutation test of ranks (Wilcoxon's), as [`compare`] makes it.
+/// A permutation test of ranks (Brunner and Munzel's), as [`compare`] makes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranks {
     /// Two-sided probability.
@@ -109,7 +109,7 @@ impl fmt::Display for Misfit {
     }
 }
 
-/// Wilcoxon's test of the two sets.
+/// The test by ranks of the two sets.
 fn ranks(first: &Set, later: &Set, confidence: Confidence) -> Result<Ranks, String> {
     const VALUE: &str = "value";
     if first.values().len().max(later.values().len()) > MOST_RUNS {
@@ -125,6 +125,7 @@ fn ranks(first: &Set, later: &Set, confidence: Confidence) -> Result<Ranks, Stri
     let options = Options {
         resamples: 0,
         endpoints: vec![Endpoint::Number(VALUE.to_owned())],
+        in_order: false,
         ..Options::default()
     };
     let comparison = compare(&side(first), &side(later), &options);

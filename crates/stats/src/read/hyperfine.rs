@@ -57,16 +57,26 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
             .map_or_else(|| value.to_string(), str::to_owned);
         read.parameters.insert(name.clone(), value);
     }
-    read.runs = (1..)
-        .zip(times)
-        .map(|(number, &time): (u32, _)| Run::of_number(format!("run {number}"), "elapsed", time))
+    let codes = command.exit_codes.as_deref().unwrap_or_default();
+    let failed = |run: usize| codes.get(run).is_some_and(|code| *code != Some(0));
+    let runs = times.iter().enumerate().filter(|(at, _)| !failed(*at));
+    read.runs = runs
+        .map(|(at, &time)| Run::of_number(format!("run {}", at + 1), "elapsed", time))
         .collect();
-    let failed = command.exit_codes.iter().flatten();
-    let failed = failed.filter(|code| **code != Some(0)).count();
-    if failed > 0 {
-        let why = format!("{failed} of its runs did, and their times are among the others");
-        read.missing
-            .push(Missing::new("times of runs that did not fail", why));
+    // A run that failed took the time of a failure.
+    let failures = times.len() - read.runs.len();
+    if read.runs.is_empty() {
+        return Err(ReadError::whole(format!(
+            "all {failures} runs of '{}' failed, which is no evidence of how long it takes",
+            command.command
+        )));
+    }
+    if failures > 0 {
+        let why = format!(
+            "{failures} of its {} runs failed and are left out",
+            times.len()
+        );
+        read.missing.push(Missing::new("runs that failed", why));
     }
     if command.memory_usage_byte.is_some() {
         let why = "elapsed time and memory have no common unit; only time is compared";
