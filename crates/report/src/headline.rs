@@ -54,11 +54,19 @@ pub(crate) fn of_comparison(comparison: &Comparison) -> Headline {
         Compared::NoDifferenceProven => "CANNOT TELL WHETHER IT DIFFERS".to_owned(),
         Compared::Inconclusive => "CANNOT TELL".to_owned(),
     };
+    // A mean that moved as its runs did is no news.
+    let endpoints = &comparison.endpoints;
+    let told_before = |row: &Row| {
+        let of = row.name.strip_prefix("mean ");
+        of.is_some_and(|of| {
+            endpoints
+                .iter()
+                .any(|other| other.name == of && other.word == row.word)
+        })
+    };
     let with = |word: RowWord| {
-        comparison
-            .endpoints
-            .iter()
-            .filter(move |row| row.word == word)
+        let of_word = endpoints.iter().filter(move |row| row.word == word);
+        of_word.filter(|row| !told_before(row))
     };
     let changes = |word: RowWord| join(with(word).map(change), ", ");
     let rest = [RowWord::NoDifferenceProven, RowWord::Inconclusive].into_iter();

@@ -147,7 +147,8 @@ pub fn compare(before: &Side, after: &Side, options: &Options) -> Comparison {
         .copied()
         .filter(|&(a, b)| a * b > 0)
         .collect();
-    let verdict = judge::judge(&mut endpoints, &tests, options.margin, &both);
+    let blocks = sizes.keys().any(Option::is_some);
+    let verdict = judge::judge(&mut endpoints, &tests, options.margin, &both, blocks);
 
     let mut warnings = Vec::new();
     for (block, &(a, b)) in &sizes {
@@ -159,10 +160,21 @@ pub fn compare(before: &Side, after: &Side, options: &Options) -> Comparison {
         }
     }
     for row in &endpoints {
-        let ends = row.effect.and_then(|effect| effect.low.zip(effect.high));
-        if ends.is_some_and(|(low, high)| low >= high) {
+        let equal = |runs: &[f64]| {
+            runs.len() > 1
+                && runs
+                    .windows(2)
+                    .all(|two| two[0] >= two[1] && two[0] <= two[1])
+        };
+        let mean = matches!(
+            asked
+                .iter()
+                .find(|endpoint| endpoint.to_string() == row.name),
+            Some(Endpoint::Mean(_))
+        );
+        if !mean && equal(&row.before_runs) && equal(&row.after_runs) {
             warnings.push(format!(
-                "{}: the interval is a point, because runs are equal to each other: is it measured finely enough?",
+                "{}: the runs of each side are equal to each other: is it measured finely enough?",
                 row.name
             ));
         }

@@ -127,7 +127,7 @@ fn records_are_compared_by_what_all_of_them_have() {
         let warning = document["warnings"][0].as_str().unwrap();
         has(warning, &["there is no 'map n=40000 workload=pbobench' in"]);
         assert!(warning.ends_with("short.json"), "{warning}");
-        assert_eq!(document["endpoints"].as_array().unwrap().len(), 1);
+        assert_eq!(document["endpoints"].as_array().unwrap().len(), 2);
     }
     let line = "\nof placement: map n=1000 workload=pbobench\n";
     has(&run.stopgap("compare whole.json short.json").out, &[line]);
@@ -274,12 +274,41 @@ fn record(level: f64, change: impl Fn(&mut Value)) -> String {
 fn records_are_compared_where_they_answer_the_same_question() {
     let run = with(&[("numbers", 2.0)]);
     run.write("before", record(2.0, |_| {}));
-    let after = record(3.8, |record| {
-        record["environment"]["kernel"] = json!("6.12");
-        record["answers"][0]["parameters"]["runs"] = json!(11);
-    });
-    run.write("after", after);
-    let document = run.stopgap("compare before after --json").document(SCHEMA);
+    let newer = |level: f64| {
+        record(level, |record| {
+            record["environment"]["kernel"] = json!("6.12");
+            record["answers"][0]["parameters"]["runs"] = json!(11);
+        })
+    };
+    run.write("after", newer(3.8));
+    // Ten runs of one occasion share whatever that occasion brought.
+    let once = run.stopgap("compare before after --json").document(SCHEMA);
+    assert_eq!(once["verdict"]["word"], "inconclusive", "{once}");
+    assert_eq!(
+        (&once["before"]["runs"], &once["before"]["within"]),
+        (&json!(1), &json!(10))
+    );
+    has(
+        &run.stopgap("compare before after").out,
+        &[
+            "CANNOT TELL\nmeasured once a side: ",
+            "before before, 1 occasion of 10 runs\n",
+            " 1.900x (n too small)",
+        ],
+    );
+    let five = |side: &str, of: &dyn Fn(f64) -> String, level: f64| -> String {
+        let occasion = |n: u32| {
+            let name = format!("{side}-{n}");
+            run.write(&name, of(level + f64::from(n * 3 % 5) / 50.0));
+            name
+        };
+        (1..=5).map(occasion).collect::<Vec<_>>().join(" ")
+    };
+    let older = |level| record(level, |_| {});
+    let [before, after] = [five("before", &older, 2.0), five("after", &newer, 3.8)];
+    let document = run
+        .stopgap(format!("compare --before {before} --after {after} --json"))
+        .document(SCHEMA);
     assert_eq!(document["verdict"]["word"], "regression", "{document}");
     let kernel = json!([{"what": "kernel", "before": "6.1", "after": "6.12"}]);
     assert_eq!(document["environment"], kernel);
@@ -291,7 +320,7 @@ fn records_are_compared_where_they_answer_the_same_question() {
     run.write("other", record(3.8, other));
     let screen = run.stopgap("compare before other").out;
     assert!(screen.starts_with("warning: "), "{screen}");
-    has(&screen, &["different machines", "\nWORSE\n"]);
+    has(&screen, &["different machines", "\nCANNOT TELL\n"]);
     assert!(!screen.contains('\u{1b}'), "{screen}");
 
     for (place, value, says) in [

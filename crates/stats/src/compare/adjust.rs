@@ -31,7 +31,7 @@ pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
     let mut adjusted = vec![1.0; p.len()];
     let mut most = 1.0f64;
     for (place, &at) in order.iter().enumerate().rev() {
-        most = most.min(p[at] * p.len() as f64 / (place + 1) as f64);
+        most = most.min(p[at] * (p.len() as f64 / (place + 1) as f64));
         adjusted[at] = most;
     }
     adjusted

@@ -24,12 +24,13 @@ use super::two::Tested;
 const ENOUGH: u32 = 5;
 
 /// Gives each row its adjusted probabilities and, where it could be tested and is `no difference proven` so far, its word;
-/// and says what they come to. `sizes` are the runs of both sides by block.
+/// and says what they come to. `sizes` are the runs of both sides by block, where there are `blocks`.
 pub(super) fn judge(
     rows: &mut [Row],
     tests: &[Option<Tested>],
     margin: f64,
     sizes: &[(usize, usize)],
+    blocks: bool,
 ) -> Verdict {
     let p: Vec<f64> = rows.iter().filter_map(|row| row.p).collect();
     let adjusted = holm(&p).into_iter().zip(benjamini_hochberg(&p));
@@ -91,10 +92,9 @@ pub(super) fn judge(
     if rows.is_empty() {
         return verdict(Word::Inconclusive, "there is nothing to compare".to_owned());
     }
-    let times = sizes.iter().fold([0, 0], |[a, b], (c, d)| [a + c, b + d]);
-    let once = match times.into_iter().min() {
-        Some(1) => Some("once"),
-        Some(2) => Some("twice"),
+    let once = match sizes {
+        [(a, b)] if !blocks && *a.min(b) == 1 => Some("once"),
+        [(a, b)] if !blocks && *a.min(b) == 2 => Some("twice"),
         _ => None,
     };
     if let (Some(once), false) = (once, p.is_empty()) {

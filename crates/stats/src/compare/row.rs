@@ -147,12 +147,18 @@ fn levels(
 fn of_two(kind: Kind, scale: Scale, row: &mut Row, options: &Options) -> Result<HasData, String> {
     let sides = [&row.before_runs, &row.after_runs];
     let logs = kind == Kind::Ranks && scale == Scale::Ratio;
+    // A ratio of means is the same in any unit; sums and squares of the largest numbers are not.
+    let most = sides.into_iter().flatten().copied().fold(0.0, f64::max);
+    let unit = match (kind, scale) {
+        (Kind::Means, Scale::Ratio) if most > 0.0 => most,
+        _ => 1.0,
+    };
     let on_scale = |side: &Vec<f64>| -> Vec<f64> {
-        let values = side.iter().copied();
-        match logs {
-            true => values.map(f64::ln).collect(),
-            false => values.collect(),
-        }
+        let value = |value: &f64| match logs {
+            true => value.ln(),
+            false => value / unit,
+        };
+        side.iter().map(value).collect()
     };
     let tested = Tested::new(
         kind,
@@ -181,7 +187,7 @@ fn of_two(kind: Kind, scale: Scale, row: &mut Row, options: &Options) -> Result<
             (row.after, row.after_interval) = level(tested.side(true));
         }
         Kind::Means => {
-            [row.before, row.after] = [false, true].map(|later| Some(tested.mean(later)))
+            [row.before, row.after] = [false, true].map(|later| Some(tested.mean(later) * unit))
         }
     }
     let value = tested.estimate().ok_or(TOO_FAR)?;

@@ -244,7 +244,7 @@ fn runs_that_are_equal() {
     let comparison = compared_medians(&[7.25; 9], &[7.25; 9]);
     assert_eq!(comparison.verdict.word, Word::NotWorse);
     assert_eq!(row(&comparison, "median").p, Some(1.0));
-    assert!(comparison.warnings[0].starts_with("median: the interval is a point"));
+    assert!(comparison.warnings[0].starts_with("median: the runs of each side are equal"));
     let zero = compared_medians(&[0.0; 9], &[0.0; 9]);
     assert_eq!(zero.verdict.word, Word::NoDifferenceProven, "5 % of 0 is 0");
 }
