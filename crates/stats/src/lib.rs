@@ -23,6 +23,7 @@
 //! The unit of evidence is a *run*, never a sample. This crate is pure: no clock, no file.
 
 pub mod advise;
+pub mod anytime;
 pub mod bootstrap;
 pub mod compare;
 pub mod document;

@@ -1,0 +1,232 @@
+//! What the bets are worth, beside what others do, where the truth is known.
+//!
+//! Each simulation draws the noise of 600 moments, [`Slot`](world)s, and every method runs both commands in them in its own order:
+//!
+//! * ours: 300 pairs, each in an order drawn by a coin, and 150 blocks `ABBA` or `BAAB`, looked at after each;
+//! * Mann and Whitney's test and Welch's of the first 10, 30 and 60 of the same pairs, and after each pair from 5 to 60;
+//! * hyperfine: ten runs of one command, then ten of the other, and Welch's test;
+//! * tango: alternating pairs, its filter and its threshold, after 60 and 300.
+//!
+//! The later side is then changed by each of [`CHANGES`] in the same noise, so the columns are not independent.
+
+mod peers;
+mod world;
+
+use stopgap_events::random::Random;
+
+use super::{Look, Options, Sequence, Word, difference, log_margin, ratio};
+pub use world::{EQUAL, UNEQUAL, World};
+use world::Slot;
+
+/// Pairs that a comparison makes at most.
+pub const UNITS: usize = 300;
+
+/// Pairs at which a first account is taken, and at which those who look after each pair stop.
+pub const EARLY: usize = 60;
+
+/// By what share the later side is made longer.
+pub const CHANGES: [f64; 4] = [0.0, 0.02, 0.05, 0.10];
+
+/// Levels of ours.
+pub const ALPHAS: [f64; 2] = [0.01, 0.05];
+
+/// The margin of `same`.
+pub const MARGIN: f64 = super::MARGIN;
+
+/// The methods of others, in the order of [`Tally::peers`].
+pub const PEERS: [&str; 11] = [
+    "Mann-Whitney, 10 pairs",
+    "Mann-Whitney, 30 pairs",
+    "Mann-Whitney, 60 pairs",
+    "Mann-Whitney, each look to 60",
+    "Welch, 10 pairs",
+    "Welch, 30 pairs",
+    "Welch, 60 pairs",
+    "Welch, each look to 60",
+    "hyperfine, 10 then 10",
+    "tango, 60 pairs",
+    "tango, 300 pairs",
+];
+
+/// Counts of one of our comparisons.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ours {
+    /// Comparisons whose evidence ever reached the level within 60 and 300 pairs of runs, whatever the word was.
+    pub different: [u32; 2],
+    /// Comparisons that were called `better` although the later side was made longer, or equal.
+    pub better: u32,
+    /// Comparisons called `same` within 60 and 300 pairs of runs.
+    pub same: [u32; 2],
+    /// Pairs of runs that each difference and each `same` took.
+    pub pairs_different: Vec<u32>,
+    /// Likewise for `same`.
+    pub pairs_same: Vec<u32>,
+    /// Intervals that held the truth from beginning to end.
+    pub covered: u32,
+}
+
+impl Ours {
+    fn add(&mut self, other: Ours) {
+        for at in 0..2 {
+            self.different[at] += other.different[at];
+            self.same[at] += other.same[at];
+        }
+        self.better += other.better;
+        self.pairs_different.extend(other.pairs_different);
+        self.pairs_same.extend(other.pairs_same);
+        self.covered += other.covered;
+    }
+
+    /// Takes the units of one comparison, each of which is so many pairs of runs.
+    fn count(&mut self, alpha: f64, units: &[f64], pairs_of_unit: usize, truth: f64) {
+        let mut sequence = Sequence::new(Options {
+            alpha,
+            endpoints: 1,
+            margin: log_margin(MARGIN),
+        });
+        let mut different = None;
+        for (at, &d) in units.iter().enumerate() {
+            if sequence.push(d).is_err() {
+                return;
+            }
+            if different.is_none() && sequence.is_different() {
+                different = Some((at + 1) * pairs_of_unit);
+            }
+        }
+        let look: Look = sequence.look();
+        if let Some(pairs) = different {
+            self.different[0] += u32::from(pairs <= EARLY);
+            self.different[1] += 1;
+            self.pairs_different.push(pairs as u32);
+        }
+        self.better += u32::from(look.word == Word::Better);
+        if look.word == Word::Same {
+            let pairs = look.decided_at.unwrap_or(0) * pairs_of_unit;
+            self.same[0] += u32::from(pairs <= EARLY);
+            self.same[1] += 1;
+            self.pairs_same.push(pairs as u32);
+        }
+        self.covered += u32::from(look.one_shift && look.holds(truth));
+    }
+}
+
+/// Counts of a world and a change.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tally {
+    /// Simulations.
+    pub simulations: u32,
+    /// Ours with pairs, by level.
+    pub pairs: [Ours; 2],
+    /// Ours with blocks, at the first level.
+    pub blocks: Ours,
+    /// How often each of [`PEERS`] called the sides different.
+    pub peers: [u32; PEERS.len()],
+}
+
+impl Tally {
+    /// Adds another part of the same simulations.
+    pub fn add(&mut self, other: Tally) {
+        self.simulations += other.simulations;
+        for (ours, other) in self.pairs.iter_mut().zip(other.pairs) {
+            ours.add(other);
+        }
+        self.blocks.add(other.blocks);
+        for (own, other) in self.peers.iter_mut().zip(other.peers) {
+            *own += other;
+        }
+    }
+}
+
+/// Simulates a world once, and counts into a tally for each of [`CHANGES`]; only into the first where the world is of counts or
+/// its sides differ by themselves.
+pub fn one(world: World, seed: u64, tallies: &mut [Tally; CHANGES.len()]) {
+    let mut random = Random::new(seed);
+    let slots = world.slots(2 * UNITS, &mut random);
+    let coins: Vec<bool> = (0..UNITS).map(|_| random.bits() >> 63 == 1).collect();
+    let changes = if world.is_of_counts() || UNEQUAL.contains(&world) {
+        &CHANGES[..1]
+    } else {
+        &CHANGES[..]
+    };
+    for (change, tally) in changes.iter().zip(tallies) {
+        let change = change.ln_1p();
+        tally.simulations += 1;
+        let run = |slot: &Slot, is_later| world.run(*slot, is_later, change);
+        let unit = |before: &[f64], after: &[f64]| {
+            let figure = if world.is_of_counts() {
+                difference(before, after)
+            } else {
+                ratio(before, after)
+            };
+            figure.unwrap_or(f64::NAN)
+        };
+
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for (pair, &is_later_first) in slots.chunks_exact(2).zip(&coins) {
+            let (a, b) = if is_later_first {
+                (&pair[1], &pair[0])
+            } else {
+                (&pair[0], &pair[1])
+            };
+            before.push(run(a, false));
+            after.push(run(b, true));
+        }
+        let units: Vec<f64> = before
+            .iter()
+            .zip(&after)
+            .map(|(&a, &b)| unit(&[a], &[b]))
+            .collect();
+        for (ours, alpha) in tally.pairs.iter_mut().zip(ALPHAS) {
+            ours.count(alpha, &units, 1, change);
+        }
+
+        let blocks: Vec<f64> = slots
+            .chunks_exact(4)
+            .zip(&coins)
+            .map(|(block, &is_outer)| {
+                let outer = [&block[0], &block[3]].map(|slot| run(slot, is_outer));
+                let inner = [&block[1], &block[2]].map(|slot| run(slot, !is_outer));
+                if is_outer {
+                    unit(&inner, &outer)
+                } else {
+                    unit(&outer, &inner)
+                }
+            })
+            .collect();
+        tally.blocks.count(ALPHAS[0], &blocks, 2, change);
+
+        let alternating = |is_later: bool| -> Vec<f64> {
+            let own = |(at, pair): (usize, &[Slot])| {
+                run(&pair[usize::from((at % 2 == 1) != is_later)], is_later)
+            };
+            slots.chunks_exact(2).enumerate().map(own).collect()
+        };
+        let (old, new) = (alternating(false), alternating(true));
+        let one_by_one = |from: usize, is_later| -> Vec<f64> {
+            slots[from..from + 10]
+                .iter()
+                .map(|slot| run(slot, is_later))
+                .collect()
+        };
+        let (ranks, t) = (peers::mann_whitney, peers::welch);
+        let found = [
+            ranks(&before[..10], &after[..10]),
+            ranks(&before[..30], &after[..30]),
+            ranks(&before[..60], &after[..60]),
+            peers::looking(ranks, &before, &after, EARLY),
+            t(&before[..10], &after[..10]),
+            t(&before[..30], &after[..30]),
+            t(&before[..60], &after[..60]),
+            peers::looking(t, &before, &after, EARLY),
+            t(&one_by_one(0, false), &one_by_one(10, true)),
+            peers::tango(&old[..60], &new[..60]),
+            peers::tango(&old, &new),
+        ];
+        for (count, found) in tally.peers.iter_mut().zip(found) {
+            *count += u32::from(found);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
