@@ -15,6 +15,7 @@
 //! cargo run --release -p stopgap-bench -- chunked         # chunked buffers beside base pages and THP
 //! cargo run --release -p stopgap-bench -- channel         # the arena's channel beside socket and poll(2)
 //! cargo run --release -p stopgap-bench -- simulate        # compare's tests where the truth is known
+//! cargo run --release -p stopgap-bench -- anytime         # looking after every unit, where the truth is known
 //! cargo run --release -p stopgap-bench -- locked          # locked sets: what they cost, and whether reclaim sees them
 //! cargo run --release -p stopgap-bench -- batch-client    # one wake for many replies: the writer, SCHED_BATCH, real X
 //! cargo run --release -p stopgap-bench -- preload-soak    # real programs with the preload library and without
@@ -25,6 +26,7 @@
 //! cargo run --release -p stopgap-bench -- screens         # what documents show is what the commands print
 //! ```
 
+mod anytime;
 mod arena;
 mod attack;
 mod batch_client;
@@ -102,6 +104,9 @@ enum Command {
     /// How often the tests of `compare`, and those of others, call two sides different where nothing changed and where
     /// something did, and how often intervals hold the truth.
     Simulate(simulate::Flags),
+    /// How often a comparison that is looked at after every pair is wrong, how soon it is decided, and the same of Mann-Whitney,
+    /// Welch, hyperfine and tango.
+    Anytime(anytime::Flags),
     /// The library's chunked buffer beside base pages and direct THP in memory that is fragmented on purpose (root; give
     /// `--memory 16G`), and beside each strategy of `probe chunks` in memory as it is; status 2 where a bound is broken.
     Chunked(chunked::Flags),
@@ -152,6 +157,7 @@ impl Command {
             Command::Wakeup(flags) => wakeup::run(&flags),
             Command::Channel(flags) => channel::run(&flags),
             Command::Simulate(flags) => simulate::run(&flags),
+            Command::Anytime(flags) => anytime::run(&flags),
             Command::Chunked(flags) => chunked::run(&flags),
             Command::Locked(flags) => locked::run(&flags),
             Command::LockedPressure(flags) => locked::task(&flags),

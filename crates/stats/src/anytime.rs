@@ -284,7 +284,10 @@ impl Sequence {
         if self.is_within_margin() && self.not_same().is_none() {
             return Word::Same;
         }
-        match (self.from_below.refutes_zero(), self.from_above.refutes_zero()) {
+        match (
+            self.from_below.refutes_zero(),
+            self.from_above.refutes_zero(),
+        ) {
             (false, false) => Word::Undecided,
             (true, false) => Word::Worse,
             (false, true) => Word::Better,
@@ -323,7 +326,10 @@ impl Sequence {
         let reach = 2.5 * scale;
         let mut estimate = middle;
         for _ in 0..30 {
-            let clipped = self.units.iter().map(|unit| (unit.d - estimate).clamp(-reach, reach));
+            let clipped = self
+                .units
+                .iter()
+                .map(|unit| (unit.d - estimate).clamp(-reach, reach));
             let step = clipped.sum::<f64>() / self.units.len() as f64;
             estimate += step;
             if step.abs() <= 1e-9 * scale {
@@ -361,7 +367,11 @@ impl Sequence {
             low: Some(low).filter(|end| end.is_finite()),
             high: Some(high).filter(|end| end.is_finite()),
             one_shift,
-            e: self.from_below.against_zero.max(self.from_above.against_zero) / 2.0,
+            e: self
+                .from_below
+                .against_zero
+                .max(self.from_above.against_zero)
+                / 2.0,
             not_same: self
                 .not_same()
                 .filter(|_| undecided && self.is_within_margin()),
@@ -377,7 +387,10 @@ impl Sequence {
         let n = self.units.len() as f64;
         let (down, up) = (estimate - low, high - estimate);
         let differ = if estimate > 0.0 { down } else { up } / estimate.abs();
-        let (below, above) = (self.options.margin + estimate, self.options.margin - estimate);
+        let (below, above) = (
+            self.options.margin + estimate,
+            self.options.margin - estimate,
+        );
         let same = if self.resolution > self.options.margin / 2.0 || below <= 0.0 || above <= 0.0 {
             f64::INFINITY
         } else {

@@ -15,8 +15,8 @@ mod world;
 use stopgap_events::random::Random;
 
 use super::{Look, Options, Sequence, Word, difference, log_margin, ratio};
-pub use world::{EQUAL, UNEQUAL, World};
 use world::Slot;
+pub use world::{EQUAL, UNEQUAL, World};
 
 /// Pairs that a comparison makes at most.
 pub const UNITS: usize = 300;

@@ -1,0 +1,335 @@
+//! `stopgap-bench anytime`: what looking after every unit costs, and what it saves, beside what others do.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use stopgap_cli::{Failure, print, progress_bar, tell};
+use stopgap_kernel::signals;
+use stopgap_report::text::thousands;
+use stopgap_stats::anytime::simulate::{
+    ALPHAS, CHANGES, EARLY, EQUAL, MARGIN, Ours, PEERS, Tally, UNEQUAL, UNITS, World, one,
+};
+use stopgap_stats::anytime::{least_units, log_margin};
+
+#[derive(clap::Args)]
+pub(crate) struct Flags {
+    /// Simulations of each world.
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
+    simulations: u32,
+    /// Seed of the first simulation; each has the next.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+/// Threads that simulate; the result does not depend on their number.
+const THREADS: u32 = 2;
+
+/// One world's tallies, one for each change.
+type Tallies = [Tally; CHANGES.len()];
+
+/// Simulates every world, and prints the tables.
+pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
+    signals::install();
+    let all: Vec<World> = EQUAL.into_iter().chain(UNEQUAL).collect();
+    let mut simulated = Vec::new();
+    let bar = progress_bar();
+    for (number, world) in all.iter().enumerate() {
+        let done = AtomicU32::new(0);
+        let told = || {
+            let done = done.load(Ordering::Relaxed);
+            let of_all =
+                number as u64 * 1_000 + u64::from(done) * 1_000 / u64::from(flags.simulations);
+            bar.set_position(of_all / all.len() as u64);
+            bar.set_message(format!("{}, {done} simulations", world.name()));
+        };
+        if bar.is_hidden() {
+            tell(&format!(
+                "world {} of {}: {}",
+                number + 1,
+                all.len(),
+                world.name()
+            ));
+        }
+        let tallies = simulate(*world, flags, &done, told);
+        if signals::interrupted() {
+            bar.finish_and_clear();
+            return Err(Failure::error(format!(
+                "interrupted while '{}' was simulated, world {} of {}",
+                world.name(),
+                number + 1,
+                all.len()
+            )));
+        }
+        simulated.push((*world, tallies));
+    }
+    bar.finish_and_clear();
+    print(&tables(&simulated, flags))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Simulates one world in several threads. `told` is called from this one now and then.
+fn simulate(world: World, flags: &Flags, done: &AtomicU32, told: impl Fn()) -> Tallies {
+    let part = |first: u32| {
+        let mut tallies = Tallies::default();
+        for number in (first..flags.simulations).step_by(THREADS as usize) {
+            if signals::interrupted() {
+                break;
+            }
+            one(
+                world,
+                flags.seed.wrapping_add(u64::from(number)),
+                &mut tallies,
+            );
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+        tallies
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|first| scope.spawn(move || part(first)))
+            .collect();
+        while !threads
+            .iter()
+            .all(std::thread::ScopedJoinHandle::is_finished)
+        {
+            std::thread::sleep(Duration::from_millis(100));
+            told();
+        }
+        let mut tallies = Tallies::default();
+        for thread in threads {
+            // A panic has been printed already; this one only passes it on.
+            let other = thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            for (tally, other) in tallies.iter_mut().zip(other) {
+                tally.add(other);
+            }
+        }
+        tallies
+    })
+}
+
+/// All tables.
+fn tables(simulated: &[(World, Tallies)], flags: &Flags) -> String {
+    let n = f64::from(flags.simulations);
+    let error = |share: f64| 100.0 * (share * (1.0 - share) / n).sqrt();
+    let mut text = format!(
+        "{} simulations of each world, seed {}; up to {UNITS} pairs of runs; margin of same {:.0} %\n\
+         Shares in per cent of the simulations. Standard error: {:.2} at 1 %, {:.2} at 5 %, {:.2} at 50 %.\n\
+         Fewest units that prove anything: {} at a level of 1 %, {} at 5 %.\n",
+        thousands(u64::from(flags.simulations)),
+        flags.seed,
+        100.0 * MARGIN,
+        error(0.01),
+        error(0.05),
+        error(0.5),
+        least_units(ALPHAS[0], 1),
+        least_units(ALPHAS[1], 1),
+    );
+    let equal = || simulated.iter().filter(|(world, _)| EQUAL.contains(world));
+    let unequal = || {
+        simulated
+            .iter()
+            .filter(|(world, _)| UNEQUAL.contains(world))
+    };
+
+    let _ = writeln!(
+        text,
+        "\nBoth sides equal: called different at any of {UNITS} looks (ours), or by the tests of others"
+    );
+    text.push_str(&heading(&FOUND));
+    for (world, tallies) in equal() {
+        text.push_str(&row(&world.name(), &found(&tallies[0], 1)));
+    }
+
+    for (at, change) in CHANGES.iter().enumerate().skip(1) {
+        let _ = writeln!(
+            text,
+            "\nThe later side is {:.0} % slower: called different within {EARLY} pairs (ours)",
+            100.0 * change
+        );
+        text.push_str(&heading(&FOUND));
+        for (world, tallies) in equal().filter(|(world, _)| !world.is_of_counts()) {
+            text.push_str(&row(&world.name(), &found(&tallies[at], 0)));
+        }
+    }
+    text.push_str("\nThe sides differ in shape: called different within 60 pairs (ours)\n");
+    text.push_str(&heading(&FOUND));
+    for (world, tallies) in unequal() {
+        text.push_str(&row(&world.name(), &found(&tallies[0], 0)));
+    }
+
+    let _ = writeln!(
+        text,
+        "\nOurs at 1 %, pairs: called different within {UNITS} pairs, and the pairs it took at the median; called the wrong way round"
+    );
+    let names: Vec<String> = CHANGES[1..]
+        .iter()
+        .map(|change| format!("+{:.0} %", 100.0 * change))
+        .collect();
+    text.push_str(&heading(
+        &names
+            .iter()
+            .flat_map(|name| [name.as_str(), "pairs", "wrong"])
+            .collect::<Vec<_>>(),
+    ));
+    for (world, tallies) in equal().filter(|(world, _)| !world.is_of_counts()) {
+        let cells: Vec<String> = tallies[1..].iter().flat_map(decided).collect();
+        text.push_str(&row(&world.name(), &cells));
+    }
+    for (world, tallies) in unequal() {
+        text.push_str(&row(&world.name(), &decided(&tallies[0])));
+    }
+
+    let _ = writeln!(
+        text,
+        "\nCalled same within {:.0} % by ours at 1 %, with pairs and with blocks; intervals that held the truth at each of {UNITS} looks",
+        100.0 * MARGIN
+    );
+    let names = [
+        "same, 60",
+        "same, 300",
+        "pairs",
+        "blocks, 60",
+        "blocks, 300",
+        "held",
+        "held, +10 %",
+        "held, 5 %",
+    ];
+    text.push_str(&heading(&names));
+    for (world, tallies) in simulated {
+        text.push_str(&row(&world.name(), &same(tallies)));
+    }
+    let _ = writeln!(
+        text,
+        "\nThe later side is 5 % slower ({:.4} on the scale of logarithms; the margin is {:.4}): called same within {UNITS} pairs",
+        0.05f64.ln_1p(),
+        log_margin(MARGIN)
+    );
+    text.push_str(&heading(&["+5 %", "+10 %"]));
+    for (world, tallies) in equal().filter(|(world, _)| !world.is_of_counts()) {
+        let cells = [2, 3].map(|at| share(tallies[at].pairs[0].same[1], tallies[at].simulations));
+        text.push_str(&row(&world.name(), &cells));
+    }
+    text
+}
+
+/// Columns of the tables that compare ours with others, in the order of [`found`].
+const FOUND: [&str; 14] = [
+    "ours 1 %",
+    "ours 5 %",
+    "blocks 1 %",
+    "MW 10",
+    "MW 30",
+    "MW 60",
+    "MW looking",
+    "Welch 10",
+    "Welch 30",
+    "Welch 60",
+    "W. looking",
+    "hyperfine",
+    "tango 60",
+    "tango 300",
+];
+
+fn found(tally: &Tally, until: usize) -> Vec<String> {
+    const { assert!(FOUND.len() == PEERS.len() + 3) };
+    let ours = [&tally.pairs[0], &tally.pairs[1], &tally.blocks].map(|ours| ours.different[until]);
+    let counts = ours.into_iter().chain(tally.peers);
+    counts
+        .map(|count| share(count, tally.simulations))
+        .collect()
+}
+
+fn decided(tally: &Tally) -> Vec<String> {
+    let ours = &tally.pairs[0];
+    vec![
+        share(ours.different[1], tally.simulations),
+        typical(&ours.pairs_different),
+        share(ours.better, tally.simulations),
+    ]
+}
+
+fn same(tallies: &Tallies) -> Vec<String> {
+    let (first, n) = (&tallies[0], tallies[0].simulations);
+    let held = |ours: &Ours, n: u32| share(ours.covered, n);
+    let shifted = &tallies[3];
+    vec![
+        share(first.pairs[0].same[0], n),
+        share(first.pairs[0].same[1], n),
+        typical(&first.pairs[0].pairs_same),
+        share(first.blocks.same[0], n),
+        share(first.blocks.same[1], n),
+        held(&first.pairs[0], n),
+        held(&shifted.pairs[0], shifted.simulations),
+        held(&first.pairs[1], n),
+    ]
+}
+
+/// The median of numbers of pairs.
+fn typical(pairs: &[u32]) -> String {
+    let mut pairs = pairs.to_vec();
+    pairs.sort_unstable();
+    pairs
+        .get(pairs.len() / 2)
+        .map_or(String::new(), u32::to_string)
+}
+
+/// A count as a share in per cent, with as many digits as give the count back.
+fn share(count: u32, of: u32) -> String {
+    if of == 0 {
+        return String::new();
+    }
+    format!("{:.2}", 100.0 * f64::from(count) / f64::from(of))
+}
+
+fn heading(names: &[&str]) -> String {
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    row("", &names)
+}
+
+fn row(name: &str, cells: &[String]) -> String {
+    let mut text = format!("  {name:<30}");
+    for cell in cells {
+        let _ = write!(text, "{cell:>12}");
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_have_every_world() {
+        let flags = Flags {
+            simulations: 3,
+            seed: 1,
+        };
+        let done = AtomicU32::new(0);
+        let simulated: Vec<_> = [World::Normal(0.05), World::MoreSlow(0.05), World::Counts]
+            .map(|world| (world, simulate(world, &flags, &done, || ())))
+            .into();
+        assert_eq!(done.into_inner(), 9);
+        let text = tables(&simulated, &flags);
+        assert!(text.starts_with("3 simulations of each world, seed 1; "));
+        let lines = |begins: &str| {
+            text.lines()
+                .filter(|line| line.trim().starts_with(begins))
+                .count()
+        };
+        // False alarms, three changes, decisions, same, same after a change.
+        assert_eq!(lines("normal noise of 5 %"), 7);
+        assert_eq!(lines("slow mode 10 -> 40 %"), 3);
+        assert_eq!(lines("counts, mostly 0"), 2);
+        let first = text
+            .lines()
+            .find(|line| line.trim().starts_with("normal noise"))
+            .unwrap();
+        assert_eq!(first.split_whitespace().count(), 5 + FOUND.len());
+    }
+}
