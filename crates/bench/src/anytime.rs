@@ -8,10 +8,10 @@ use std::time::Duration;
 use stopgap_cli::{Failure, print, progress_bar, tell};
 use stopgap_kernel::signals;
 use stopgap_report::text::thousands;
+use stopgap_stats::anytime::least_units;
 use stopgap_stats::anytime::simulate::{
-    ALPHAS, CHANGES, EARLY, EQUAL, MARGIN, Ours, PEERS, Tally, UNEQUAL, UNITS, World, one,
+    ALPHAS, CHANGES, EARLY, EQUAL, MARGIN, PEERS, Tally, UNEQUAL, UNITS, World, one,
 };
-use stopgap_stats::anytime::{least_units, log_margin};
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -185,32 +185,43 @@ fn tables(simulated: &[(World, Tallies)], flags: &Flags) -> String {
 
     let _ = writeln!(
         text,
-        "\nCalled same within {:.0} % by ours at 1 %, with pairs and with blocks; intervals that held the truth at each of {UNITS} looks",
-        100.0 * MARGIN
+        "\nOurs at 1 %, both sides equal: words within {UNITS} pairs, pairs until `same` at the median; `same` of blocks; wrong words \
+         at 5 %; `same` where a side is 5 % slower"
     );
-    let names = [
+    text.push_str(&heading(&[
         "same, 60",
         "same, 300",
         "pairs",
+        "different",
         "blocks, 60",
         "blocks, 300",
-        "held",
-        "held, +10 %",
-        "held, 5 %",
-    ];
-    text.push_str(&heading(&names));
+        "diff., 5 %",
+        "same, +5 %",
+    ]));
     for (world, tallies) in simulated {
-        text.push_str(&row(&world.name(), &same(tallies)));
+        text.push_str(&row(&world.name(), &words(tallies)));
     }
     let _ = writeln!(
         text,
-        "\nThe later side is 5 % slower ({:.4} on the scale of logarithms; the margin is {:.4}): called same within {UNITS} pairs",
-        0.05f64.ln_1p(),
-        log_margin(MARGIN)
+        "\nIntervals that held the truth at every one of {UNITS} looks"
     );
-    text.push_str(&heading(&["+5 %", "+10 %"]));
-    for (world, tallies) in equal().filter(|(world, _)| !world.is_of_counts()) {
-        let cells = [2, 3].map(|at| share(tallies[at].pairs[0].same[1], tallies[at].simulations));
+    text.push_str(&heading(&[
+        "1 %, equal",
+        "1 %, +2 %",
+        "1 %, +5 %",
+        "1 %, +10 %",
+        "5 %, equal",
+        "5 %, +10 %",
+    ]));
+    for (world, tallies) in equal() {
+        let held = |level: usize, change: usize| {
+            share(
+                tallies[change].pairs[level].covered,
+                tallies[change].simulations,
+            )
+        };
+        let cells = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 3)]
+            .map(|(level, change)| held(level, change));
         text.push_str(&row(&world.name(), &cells));
     }
     text
@@ -248,23 +259,23 @@ fn decided(tally: &Tally) -> Vec<String> {
     vec![
         share(ours.different[1], tally.simulations),
         typical(&ours.pairs_different),
-        share(ours.better, tally.simulations),
+        share(ours.words[1], tally.simulations),
     ]
 }
 
-fn same(tallies: &Tallies) -> Vec<String> {
+fn words(tallies: &Tallies) -> Vec<String> {
     let (first, n) = (&tallies[0], tallies[0].simulations);
-    let held = |ours: &Ours, n: u32| share(ours.covered, n);
-    let shifted = &tallies[3];
+    let [strict, loose] = &first.pairs;
+    let slower = &tallies[2];
     vec![
-        share(first.pairs[0].same[0], n),
-        share(first.pairs[0].same[1], n),
-        typical(&first.pairs[0].pairs_same),
+        share(strict.same[0], n),
+        share(strict.same[1], n),
+        typical(&strict.pairs_same),
+        share(strict.words.iter().sum(), n),
         share(first.blocks.same[0], n),
         share(first.blocks.same[1], n),
-        held(&first.pairs[0], n),
-        held(&shifted.pairs[0], shifted.simulations),
-        held(&first.pairs[1], n),
+        share(loose.words.iter().sum(), n),
+        share(slower.pairs[0].same[1], slower.simulations),
     ]
 }
 
@@ -322,10 +333,10 @@ mod tests {
                 .filter(|line| line.trim().starts_with(begins))
                 .count()
         };
-        // False alarms, three changes, decisions, same, same after a change.
+        // False alarms, three changes, decisions, words, intervals.
         assert_eq!(lines("normal noise of 5 %"), 7);
         assert_eq!(lines("slow mode 10 -> 40 %"), 3);
-        assert_eq!(lines("counts, mostly 0"), 2);
+        assert_eq!(lines("counts, mostly 0"), 3);
         let first = text
             .lines()
             .find(|line| line.trim().starts_with("normal noise"))

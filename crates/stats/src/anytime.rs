@@ -199,7 +199,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// Returns the end of the range within which the word was right about 0: whether the interval holds `shift`.
+    /// Returns whether the interval holds `shift`.
     #[must_use]
     pub fn holds(&self, shift: f64) -> bool {
         self.low.is_none_or(|low| low <= shift) && self.high.is_none_or(|high| shift <= high)
@@ -284,18 +284,15 @@ impl Sequence {
         if self.is_within_margin() && self.not_same().is_none() {
             return Word::Same;
         }
-        match (
-            self.from_below.refutes_zero(),
-            self.from_above.refutes_zero(),
-        ) {
+        let (larger, smaller) = (&self.from_below, &self.from_above);
+        match (larger.refutes_zero(), smaller.refutes_zero()) {
             (false, false) => Word::Undecided,
             (true, false) => Word::Worse,
             (false, true) => Word::Better,
             // Both at one look: the shapes differ. The stronger evidence gives the direction.
-            (true, true) if self.from_below.against_zero >= self.from_above.against_zero => {
-                Word::Worse
-            }
-            (true, true) => Word::Better,
+            (true, true) if larger.against_zero > smaller.against_zero => Word::Worse,
+            (true, true) if larger.against_zero < smaller.against_zero => Word::Better,
+            (true, true) => Word::Undecided,
         }
     }
 

@@ -53,11 +53,11 @@ pub const PEERS: [&str; 11] = [
 pub struct Ours {
     /// Comparisons whose evidence ever reached the level within 60 and 300 pairs of runs, whatever the word was.
     pub different: [u32; 2],
-    /// Comparisons that were called `better` although the later side was made longer, or equal.
-    pub better: u32,
+    /// Comparisons whose word was `worse`, and `better`.
+    pub words: [u32; 2],
     /// Comparisons called `same` within 60 and 300 pairs of runs.
     pub same: [u32; 2],
-    /// Pairs of runs that each difference and each `same` took.
+    /// Pairs of runs that each difference took.
     pub pairs_different: Vec<u32>,
     /// Likewise for `same`.
     pub pairs_same: Vec<u32>,
@@ -71,7 +71,9 @@ impl Ours {
             self.different[at] += other.different[at];
             self.same[at] += other.same[at];
         }
-        self.better += other.better;
+        for at in 0..2 {
+            self.words[at] += other.words[at];
+        }
         self.pairs_different.extend(other.pairs_different);
         self.pairs_same.extend(other.pairs_same);
         self.covered += other.covered;
@@ -99,7 +101,9 @@ impl Ours {
             self.different[1] += 1;
             self.pairs_different.push(pairs as u32);
         }
-        self.better += u32::from(look.word == Word::Better);
+        for (count, word) in self.words.iter_mut().zip([Word::Worse, Word::Better]) {
+            *count += u32::from(look.word == word);
+        }
         if look.word == Word::Same {
             let pairs = look.decided_at.unwrap_or(0) * pairs_of_unit;
             self.same[0] += u32::from(pairs <= EARLY);
@@ -137,6 +141,33 @@ impl Tally {
     }
 }
 
+/// Runs both commands in pairs of slots, the later side first where the coin says so.
+fn in_pairs(world: World, slots: &[Slot], coins: &[bool], change: f64) -> (Vec<f64>, Vec<f64>) {
+    let pairs = slots.chunks_exact(2).zip(coins);
+    let runs = pairs.map(|(pair, &is_later_first)| {
+        let (before, after) = if is_later_first {
+            (pair[1], pair[0])
+        } else {
+            (pair[0], pair[1])
+        };
+        (
+            world.run(before, false, 0.0),
+            world.run(after, true, change),
+        )
+    });
+    runs.unzip()
+}
+
+/// Returns the figure of a unit.
+fn figure(world: World, before: &[f64], after: &[f64]) -> f64 {
+    let figure = if world.is_of_counts() {
+        difference(before, after)
+    } else {
+        ratio(before, after)
+    };
+    figure.unwrap_or(f64::NAN)
+}
+
 /// Simulates a world once, and counts into a tally for each of [`CHANGES`]; only into the first where the world is of counts or
 /// its sides differ by themselves.
 pub fn one(world: World, seed: u64, tallies: &mut [Tally; CHANGES.len()]) {
@@ -152,25 +183,9 @@ pub fn one(world: World, seed: u64, tallies: &mut [Tally; CHANGES.len()]) {
         let change = change.ln_1p();
         tally.simulations += 1;
         let run = |slot: &Slot, is_later| world.run(*slot, is_later, change);
-        let unit = |before: &[f64], after: &[f64]| {
-            let figure = if world.is_of_counts() {
-                difference(before, after)
-            } else {
-                ratio(before, after)
-            };
-            figure.unwrap_or(f64::NAN)
-        };
+        let unit = |before: &[f64], after: &[f64]| figure(world, before, after);
 
-        let (mut before, mut after) = (Vec::new(), Vec::new());
-        for (pair, &is_later_first) in slots.chunks_exact(2).zip(&coins) {
-            let (a, b) = if is_later_first {
-                (&pair[1], &pair[0])
-            } else {
-                (&pair[0], &pair[1])
-            };
-            before.push(run(a, false));
-            after.push(run(b, true));
-        }
+        let (before, after) = in_pairs(world, &slots, &coins, change);
         let units: Vec<f64> = before
             .iter()
             .zip(&after)
