@@ -19,9 +19,10 @@ use stopgap_kernel::Linux;
 use stopgap_kernel::clock::Clock;
 use stopgap_report::compare::{Beside, screen};
 use stopgap_report::gate::{self, Standing};
+use stopgap_stats::anytime::{ALPHA, MARGIN, least_units};
 use stopgap_stats::compare::{Comparison, Endpoint, Options, Side, Word, compare};
 use stopgap_stats::document::Document;
-use stopgap_stats::gather::{Floor, Gathered};
+use stopgap_stats::gather::{Gathered, TESTED, names};
 
 use crate::args;
 use crate::failure::{BISECT_BAD, BISECT_SKIP, CANNOT_TELL, DONE, Failure, REGRESSION};
@@ -29,6 +30,9 @@ use crate::output::Printed;
 use crate::session::tell;
 use crate::whole_file::WholeFile;
 use crate::{output, session, voice};
+
+/// By what share files may differ and be the same, unless told otherwise.
+const MARGIN_OF_FILES: f64 = 0.05;
 
 /// Sides to compare.
 struct Input {
@@ -56,13 +60,8 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
 
     let input = match asked {
         Asked::Commands(commands) => {
-            let seed = session::seed(args.seed);
-            let commands = gather::Commands {
-                lines: commands,
-                batch: [false; 2],
-            };
-            let gathered = gather::gather(&commands, args.n, seed, directory.as_deref())?;
-            of_gathered(gathered, args)
+            let asked = of_commands(commands, args)?;
+            of_gathered(gather::gather(&asked, directory.as_deref())?, args)
         }
         Asked::One(path) => {
             let mut input = of_gathered((sides::gathered(path)?, Some(path.to_owned())), args);
@@ -71,34 +70,23 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
         }
         Asked::Two(before, after) => sides::read([before, after], args)?,
     };
-    let mut comparison = compare(&input.before, &input.after, &input.options);
+    let mut comparison = match &input.gathered {
+        Some((gathered, _)) => gathered.compare(&input.options),
+        None => compare(&input.before, &input.after, &input.options),
+    };
     let [before, after] = &input.machines;
     comparison.environment = machines::differences(before, after);
     comparison.series.clone_from(&input.series);
     comparison
         .warnings
         .splice(..0, input.warnings.iter().cloned());
-    let gathered = input.gathered.as_ref();
-    let floor = gathered.and_then(|(gathered, _)| gathered.floor(&input.options));
-    if let Some((gathered, _)) = gathered {
-        unfinished(&mut comparison, gathered);
-    }
-    if let Some(floor) = &floor {
-        loud(&mut comparison, floor);
-    }
     if let Some(file) = junit {
         file.write(&gate::junit(&comparison), &input.files)?;
     }
     if let Some(file) = openmetrics {
         file.write(&gate::openmetrics(&comparison), &input.files)?;
     }
-    report(
-        args,
-        &comparison,
-        &input,
-        floor.as_ref(),
-        directory.as_deref(),
-    )?;
+    report(args, &comparison, &input, directory.as_deref())?;
     if (args.bisect || args.fail_on.is_some())
         && comparison.verdict.word == Word::NoDifferenceProven
     {
@@ -146,7 +134,7 @@ impl<'a> Asked<'a> {
 fn options(args: &args::Compare) -> Options {
     Options {
         seed: args.seed.unwrap_or(1),
-        margin: args.margin,
+        margin: args.margin.unwrap_or(MARGIN_OF_FILES),
         endpoints: args
             .endpoint
             .iter()
@@ -158,61 +146,89 @@ fn options(args: &args::Compare) -> Options {
     }
 }
 
-fn of_gathered((gathered, path): (Gathered, Option<PathBuf>), args: &args::Compare) -> Input {
-    let mut options = Gathered::options(&options(args));
-    // The same runs give the same answer when they are read again.
-    options.seed = args.seed.unwrap_or(gathered.seed);
-    let [before, after] = gathered.sides();
+/// What is asked of two commands, where so many runs can decide anything.
+fn of_commands<'a>(
+    lines: [&'a str; 2],
+    args: &args::Compare,
+) -> Result<gather::Asked<'a>, Failure> {
+    let endpoints = match &args.endpoint[..] {
+        [] => vec![TESTED.to_owned()],
+        named => named.to_vec(),
+    };
+    if let Some(unknown) = endpoints
+        .iter()
+        .find(|name| !names().any(|known| known == **name))
+    {
+        let known: Vec<&str> = names().collect();
+        return Err(Failure::error(format!(
+            "a command has no '{unknown}'; there is {}",
+            known.join(", ")
+        )));
+    }
+    let least = least_units(ALPHA, endpoints.len());
+    if (args.n as usize) < least {
+        return Err(Failure::error(format!(
+            "-n {} can decide nothing: it takes {least} runs a side side by side, {} in turn",
+            args.n,
+            2 * least
+        )));
+    }
+    Ok(gather::Asked {
+        commands: gather::Commands {
+            lines,
+            batch: [false; 2],
+        },
+        way: match (args.side_by_side, args.in_turn) {
+            (true, _) => gather::Way::SideBySide,
+            (_, true) => gather::Way::InTurn,
+            _ => gather::Way::Best,
+        },
+        endpoints,
+        margin: args.margin.unwrap_or(MARGIN),
+        most: args.n,
+        max_time: args.max_time,
+        seed: session::seed(args.seed),
+    })
+}
+
+fn of_gathered((mut gathered, path): (Gathered, Option<PathBuf>), args: &args::Compare) -> Input {
+    // Another margin is another question of the same runs.
+    if let (Some(plan), Some(margin)) = (&mut gathered.plan, args.margin) {
+        plan.margin = margin;
+    }
     Input {
-        before,
-        after,
+        before: Side::default(),
+        after: Side::default(),
         series: None,
         machines: [Vec::new(), Vec::new()],
         files: BTreeSet::new(),
         warnings: Vec::new(),
-        options,
+        options: options(args),
         gathered: Some((gathered, path)),
     }
 }
 
-/// The number of runs is fixed beforehand, because to stop when it looks good is to be wrong more often than the level says. An
-/// answer from fewer is shown, and counts as none.
-pub(crate) fn unfinished(comparison: &mut Comparison, gathered: &Gathered) {
-    if gathered.interrupted {
-        let (before, after) = (comparison.before.runs, comparison.after.runs);
-        let verdict = &mut comparison.verdict;
-        verdict.text = format!(
-            "{}: interrupted after {before} and {after} of {} runs a side; so far {}",
-            Word::Inconclusive,
-            gathered.planned,
-            verdict.text
-        );
-        verdict.word = Word::Inconclusive;
-    }
-}
-
-/// One command against itself should show nothing.
-pub(crate) fn loud(comparison: &mut Comparison, floor: &Floor) {
-    let said = &floor.comparison.verdict;
-    if matches!(said.word, Word::Regression | Word::Improvement) {
-        let warning = format!(
-            "the first command differs from itself ({}), as one of twenty does by chance: else something besides the commands \
-             changed between runs",
-            said.text
-        );
-        comparison.warnings.insert(0, warning);
-    }
+/// How long a unit took, seconds.
+pub(crate) fn unit_seconds(gathered: &Gathered, comparison: &Comparison) -> Option<f64> {
+    let units = comparison.looked?.units;
+    let all: u64 = gathered.runs.iter().map(|run| run.elapsed_ns).sum();
+    let together = if comparison.looked?.cpu.is_some() {
+        2.0
+    } else {
+        1.0
+    };
+    (units > 0).then(|| all as f64 / 1e9 / units as f64 / together)
 }
 
 fn report(
     args: &args::Compare,
     comparison: &Comparison,
     input: &Input,
-    floor: Option<&Floor>,
     directory: Option<&Path>,
 ) -> Result<ExitCode, Failure> {
     let gathered = input.gathered.as_ref();
-    let described = gathered.map(|(gathered, _)| gathered.described(&input.options.endpoints));
+    let described = gathered.map(|(gathered, _)| gathered.described(comparison));
+    let unit_seconds = gathered.and_then(|(gathered, _)| unit_seconds(gathered, comparison));
     let runs = gathered.and_then(|(_, path)| path.as_ref());
     let runs = runs.map(|path| path.display().to_string());
     let name = output::name("compare", Linux.unix_seconds());
@@ -225,7 +241,7 @@ fn report(
             return gate::ktap(comparison);
         }
         let beside = Beside {
-            floor,
+            unit_seconds,
             described: described.as_deref().unwrap_or_default(),
             runs: runs.as_deref(),
             record,

@@ -1,17 +1,16 @@
 //! A comparison, for people: what makes it unsure, the answer, then a row for each endpoint.
 
-use stopgap_stats::compare::{Comparison, Effect, Row, Scale};
-use stopgap_stats::gather::Floor;
+use stopgap_stats::compare::{Comparison, Effect, Looked, Row, Scale, Word};
 
 use crate::headline;
 use crate::table::{Screen, Style, Table, UNKNOWN, WIDEST, join, known, known_or};
-use crate::text::{command_line, count, level, per_cent, ratio, thousands};
+use crate::text::{command_line, count, level, per_cent, ratio, thousands, uptime};
 
 /// Facts that the screen shows beside the comparison.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Beside<'a> {
-    /// The first command against itself, where commands were run.
-    pub floor: Option<&'a Floor>,
+    /// Of runs that were looked at as they came: how long a unit took, seconds.
+    pub unit_seconds: Option<f64>,
     /// Numbers that are not tested: name, unit, median of each side.
     pub described: &'a [(String, &'static str, f64, f64)],
     /// Where the runs are kept, to be compared again.
@@ -60,9 +59,13 @@ pub fn screen(comparison: &Comparison, beside: &Beside<'_>, style: Style) -> Str
 
 /// Returns a row for each endpoint, with the probabilities where `all` is asked for.
 fn table(comparison: &Comparison, all: bool) -> Table {
-    let mut table = Table::new(match all {
-        true => "endpoint | >before | >after | >effect (95 %) | >p | >p adjusted | word",
-        false => "endpoint | >before | >after | >effect (95 %) | word",
+    // Several endpoints share the level where runs are looked at as they come.
+    let sure = 100.0 * (1.0 - comparison.level);
+    let mut table = Table::new(&match all {
+        true => {
+            format!("endpoint | >before | >after | >effect ({sure:.0} %) | >p | >p adjusted | word")
+        }
+        false => format!("endpoint | >before | >after | >effect ({sure:.0} %) | word"),
     });
     let p = |p: Option<f64>| match p {
         Some(p) if p < 0.00005 => "<0.0001".to_owned(),
@@ -115,8 +118,8 @@ fn effect(row: &Row) -> String {
 }
 
 fn foot(comparison: &Comparison, beside: &Beside<'_>, screen: &mut Screen) {
-    if let Some(floor) = beside.floor {
-        screen.say(sensitivity(floor));
+    if let Some(looked) = &comparison.looked {
+        screen.say(units(comparison, looked, beside.unit_seconds));
     }
     if !comparison.environment.is_empty() {
         let each = comparison.environment.iter();
@@ -157,52 +160,46 @@ fn evidence(comparison: &Comparison, beside: &Beside<'_>, screen: &mut Screen) {
         });
         screen.say(format!("medians, not tested: {}", join(each, ", ")));
     }
-    if let Some(floor) = beside.floor {
-        screen.say(noise(floor));
-    }
+    let method = match comparison.looked {
+        Some(_) => format!(
+            "p holds at any time, of all endpoints together; level {} %",
+            per_cent(comparison.level)
+        ),
+        None => format!(
+            "p: of up to {} arrangements of runs, adjusted by Holm",
+            thousands(u64::from(comparison.permutations))
+        ),
+    };
     screen.say(format!(
-        "p: of up to {} arrangements of runs, adjusted by Holm; margin {} %; seed {}; less is better",
-        thousands(u64::from(comparison.permutations)),
+        "{method}; margin {} %; seed {}; less is better",
         per_cent(comparison.margin),
         comparison.seed
     ));
 }
 
-/// Returns how small a change so many runs would show.
-fn sensitivity(floor: &Floor) -> String {
-    let runs = count(floor.comparison.before.runs, "run");
-    let each = floor.noise.iter();
-    let each = each.map(|noise| format!("{} from {} % on", noise.name, per_cent(noise.visible)));
-    let known = join(each, ", ");
-    let names = join(unknown_to(floor), ", ");
-    match (known.is_empty(), names.is_empty()) {
-        (true, _) => format!("{runs} a side: which change they would show is unknown"),
-        (_, true) => format!("{runs} a side show a change in four of five comparisons: {known}"),
-        _ => format!(
-            "{runs} a side show a change in four of five comparisons: {known}; unknown of {names}, which some runs had none of"
-        ),
-    }
-}
-
-/// Returns the endpoints whose noise is not known.
-fn unknown_to(floor: &Floor) -> impl Iterator<Item = &String> {
-    let is_unknown = |name: &&String| floor.noise.iter().all(|noise| noise.name != **name);
-    let endpoints = floor.comparison.endpoints.iter().map(|row| &row.name);
-    endpoints.filter(is_unknown)
-}
-
-/// Returns `the first command against itself, 10 runs each: no difference proven; a run's spread: elapsed time 8.5 %`.
-fn noise(floor: &Floor) -> String {
-    let spread = floor.noise.iter();
-    let spread = spread.map(|noise| format!("{} {} %", noise.name, per_cent(noise.spread)));
-    let spread = match floor.noise.is_empty() {
-        true => String::new(),
-        false => format!("; a run's spread: {}", join(spread, ", ")),
+/// Returns how many units there were, and what more of them would take where that is not enough.
+fn units(comparison: &Comparison, looked: &Looked, unit_seconds: Option<f64>) -> String {
+    let named = |units: usize| match looked.cpu {
+        Some(_) => count(units, "pair"),
+        None => count(units, "block") + " of 4 runs",
     };
-    format!(
-        "the first command against itself, {} runs each: {}{spread}",
-        floor.comparison.before.runs, floor.comparison.verdict.word
-    )
+    let how = match looked.cpu {
+        Some(cpu) => format!(", side by side on CPU {cpu}"),
+        None => String::new(),
+    };
+    let made = format!("{}{how}", named(looked.units));
+    let open = matches!(
+        comparison.verdict.word,
+        Word::NoDifferenceProven | Word::Inconclusive
+    );
+    let more = match looked.more {
+        _ if !open => return made,
+        None => return format!("{made}; how many would decide it is unknown"),
+        Some(more) => more,
+    };
+    let time = unit_seconds.map(|seconds| uptime((seconds * more as f64).ceil() as u64));
+    let time = time.map_or(String::new(), |time| format!(", some {time}"));
+    format!("{made}; about {} more would decide it{time}", named(more))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub use openmetrics::openmetrics;
 /// The result of an answer for a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// Better, or not worse by the margin.
+    /// Better, the same, or not worse by the margin.
     Good,
     /// Worse.
     Bad,
@@ -36,7 +36,7 @@ pub enum Standing {
 impl From<Word> for Standing {
     fn from(word: Word) -> Standing {
         match word {
-            Word::Improvement | Word::NotWorse => Standing::Good,
+            Word::Improvement | Word::NotWorse | Word::Same => Standing::Good,
             Word::Regression => Standing::Bad,
             Word::NoDifferenceProven | Word::Inconclusive => Standing::CannotTell,
         }
@@ -46,7 +46,7 @@ impl From<Word> for Standing {
 impl From<RowWord> for Standing {
     fn from(word: RowWord) -> Standing {
         match word {
-            RowWord::Better | RowWord::NotWorse => Standing::Good,
+            RowWord::Better | RowWord::NotWorse | RowWord::Same => Standing::Good,
             RowWord::Worse => Standing::Bad,
             RowWord::NoDifferenceProven | RowWord::NothingSeen | RowWord::Inconclusive => {
                 Standing::CannotTell

@@ -51,6 +51,7 @@ pub(crate) fn of_comparison(comparison: &Comparison) -> Headline {
         Compared::Regression => "WORSE".to_owned(),
         Compared::Improvement => "BETTER".to_owned(),
         Compared::NotWorse => format!("NOT WORSE BY {margin} % OR MORE"),
+        Compared::Same => format!("THE SAME WITHIN {margin} %"),
         Compared::NoDifferenceProven => "CANNOT TELL WHETHER IT DIFFERS".to_owned(),
         Compared::Inconclusive => "CANNOT TELL".to_owned(),
     };
@@ -81,6 +82,7 @@ pub(crate) fn of_comparison(comparison: &Comparison) -> Headline {
         }
         Compared::Improvement => changes(RowWord::Better) + &and("nothing is proven of ", rest),
         Compared::NotWorse => changes(RowWord::NotWorse),
+        Compared::Same => changes(RowWord::Same),
         Compared::NoDifferenceProven if with(RowWord::NoDifferenceProven).next().is_some() => {
             changes(RowWord::NoDifferenceProven)
         }

@@ -52,7 +52,7 @@
 mod adjust;
 mod judge;
 mod order;
-mod permute;
+mod rate;
 mod record;
 mod resample;
 mod row;
@@ -67,11 +67,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use stopgap_events::machine::Missing;
 
 pub use adjust::{benjamini_hochberg, holm};
-pub use permute::EXACT;
 pub use record::{
-    Comparison, Decile, Difference, Effect, Row, RowWord, SCHEMA, Scale, Summary, Verdict, Word,
+    Comparison, Decile, Difference, Effect, Looked, Row, RowWord, SCHEMA, Scale, Summary, Verdict,
+    Word,
 };
-pub use resample::BLOCKS;
+pub use row::text as effect_text;
 pub use side::{Endpoint, Run, RunStalls, Side};
 
 /// The probability of a false alarm that is accepted.
@@ -88,7 +88,7 @@ pub const MOST_RUNS: usize = 5_000;
 pub struct Options {
     /// Seed of arrangements and draws.
     pub seed: u64,
-    /// Arrangements to draw where there are more than [`EXACT`]. The least probability is 1 / (`permutations` + 1).
+    /// Arrangements to draw where there are more than 20,000. The least probability is 1 / (`permutations` + 1).
     pub permutations: u32,
     /// Draws behind each interval.
     pub resamples: u32,
@@ -141,24 +141,10 @@ pub fn compare(before: &Side, after: &Side, options: &Options) -> Comparison {
         .iter()
         .map(|endpoint| row::row(endpoint, before, after, options))
         .unzip();
-    let sizes = sizes(before, after);
-    let both: Vec<(usize, usize)> = sizes
-        .values()
-        .copied()
-        .filter(|&(a, b)| a * b > 0)
-        .collect();
-    let blocks = sizes.keys().any(Option::is_some);
-    let verdict = judge::judge(&mut endpoints, &tests, options.margin, &both, blocks);
+    let sizes = [before.runs.len(), after.runs.len()];
+    let verdict = judge::judge(&mut endpoints, &tests, options.margin, sizes);
 
     let mut warnings = Vec::new();
-    for (block, &(a, b)) in &sizes {
-        if a * b == 0 && !both.is_empty() {
-            let block = block.map_or("no block".to_owned(), |block| format!("block {block}"));
-            warnings.push(format!(
-                "{block} has runs of one side only, which are not compared"
-            ));
-        }
-    }
     for row in &endpoints {
         let equal = |runs: &[f64]| {
             runs.len() > 1
@@ -202,11 +188,12 @@ pub fn compare(before: &Side, after: &Side, options: &Options) -> Comparison {
         verdict,
         endpoints,
         deciles: (1..=9)
-            .filter_map(|tenth| row::Shift::of_decile(tenth, before, after, options))
+            .filter_map(|tenth| row::decile(tenth, before, after, options))
             .collect(),
         environment: Vec::new(),
         warnings,
         missing,
+        looked: None,
     }
 }
 
@@ -218,18 +205,6 @@ fn summary(side: &Side) -> Summary {
         within: Some(side.runs.iter().map(|run| run.within).sum()).filter(|within| *within > 0),
         max: longest.filter(|max| max.is_finite()).max_by(f64::total_cmp),
     }
-}
-
-/// How many runs of both sides each block has.
-fn sizes(before: &Side, after: &Side) -> BTreeMap<Option<u32>, (usize, usize)> {
-    let mut sizes: BTreeMap<_, (usize, usize)> = BTreeMap::new();
-    for run in &before.runs {
-        sizes.entry(run.block).or_default().0 += 1;
-    }
-    for run in &after.runs {
-        sizes.entry(run.block).or_default().1 += 1;
-    }
-    sizes
 }
 
 /// What is tested: what was asked for, or all that any run has. Looks at no figure, but at which there are, and for p99.9 at

@@ -8,8 +8,8 @@ use stopgap_events::units::Nanos;
 use super::Place;
 use super::values::{few, margin, time};
 
-/// How many runs a side are made unless told otherwise.
-const RUNS: u32 = 30;
+/// Most runs a side unless told otherwise.
+const MOST: u32 = 5_000;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -18,12 +18,12 @@ A file or a directory per side:
   stopgap compare old/ new/
 Several files per side:
   stopgap compare --before old-*.json --after new-*.json
-Two commands, run here in turn; then the same runs once more:
-  stopgap compare --run 'CMD A' --run 'CMD B' -n 30
+Two commands, run here until it is decided; then the same runs once more:
+  stopgap compare --run 'CMD A' --run 'CMD B'
   stopgap compare gather-*.json
 
-The unit of evidence is a run (a process or a boot), never a sample. Fewer than
-5 runs per side cannot prove anything about three endpoints. docs/compare.md
+The unit of evidence of files is an occasion (a file of runs made within
+minutes): fewer than 5 per side prove nothing about two endpoints. docs/compare.md
 says how the command tests, and how often it is wrong.
 
 Exit status: 0 compared, 1 error. With --fail-on regression: 0 improvement or
@@ -45,22 +45,29 @@ pub(crate) struct Compare {
     /// is not shown.
     #[arg(long = "run", value_name = "CMD", allow_hyphen_values = true)]
     pub(crate) commands: Vec<String>,
-    /// Make so many runs per side with --run. The number is fixed before the first run: there is
-    /// no early stop [2 to 5000].
-    #[arg(short, long, value_name = "N", requires = "commands", conflicts_with_all = ["sides", "before", "after"], default_value_t = RUNS,
+    /// Make at most so many runs per side with --run, where it is not decided before [2 to 5000].
+    #[arg(short, long, value_name = "N", requires = "commands", conflicts_with_all = ["sides", "before", "after"], default_value_t = MOST,
           value_parser = few::<2, 5_000>)]
     pub(crate) n: u32,
-    /// Call the later side "not worse" where it is worse by less than this share.
-    #[arg(long, value_name = "SHARE", value_parser = margin, default_value = "5%",
-          allow_hyphen_values = true)]
-    pub(crate) margin: f64,
+    /// Begin no run of --run after this time.
+    #[arg(long, value_name = "TIME", requires = "commands", default_value = "5m", value_parser = time)]
+    pub(crate) max_time: Nanos,
+    /// Run both commands of --run at the same time on one CPU [default: where only CPU time, faults
+    /// or memory are tested, and each command uses one CPU].
+    #[arg(long, requires = "commands", conflicts_with = "in_turn")]
+    pub(crate) side_by_side: bool,
+    /// Run the commands of --run one after the other.
+    #[arg(long, requires = "commands")]
+    pub(crate) in_turn: bool,
+    /// Take a change by less than this share for none [default: 3% with --run, 5% of files].
+    #[arg(long, value_name = "SHARE", value_parser = margin, allow_hyphen_values = true)]
+    pub(crate) margin: Option<f64>,
     /// Count a sample as a stall from this length on, as 1ms. Records that counted with another
     /// length are refused [default: what records say; other tools' files have no stalls].
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) threshold: Option<Nanos>,
     /// Test these figures: median, p99, p99.9, stall rate, stall time, or a number that runs have,
-    /// as "voluntary switches". Choose before you look [default: all; with --run elapsed time,
-    /// user time and system time].
+    /// as "voluntary switches". Choose before you look [default: all; with --run CPU time].
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) endpoint: Vec<String>,
     /// Compare the answers of run records to this question [default: the only one].

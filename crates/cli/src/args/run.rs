@@ -7,8 +7,8 @@ use super::Place;
 use super::values::few;
 use crate::run::Fix;
 
-/// Runs a side, unless told otherwise.
-const RUNS: u32 = 10;
+/// Most runs a side, unless told otherwise.
+const RUNS: u32 = 60;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -39,7 +39,7 @@ pub(crate) struct RunFix {
     /// switches, memory. Its output is not shown.
     #[arg(long)]
     pub(crate) measure: bool,
-    /// Make so many runs per side with --measure. The number is fixed before the first run [2 to
+    /// Make at most so many runs per side with --measure, where it is not decided before [2 to
     /// 5000].
     #[arg(short, long, value_name = "N", requires = "measure", default_value_t = RUNS,
           value_parser = few::<2, 5_000>)]

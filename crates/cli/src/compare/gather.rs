@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 
 use indicatif::ProgressBar;
 use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create};
+use stopgap_events::machine::Environment;
 use stopgap_events::random::Random;
 use stopgap_events::units::Nanos;
 use stopgap_kernel::clock::Clock;
-use stopgap_kernel::linux::{Conditions, Ended, Held};
+use stopgap_kernel::linux::{Child, Conditions, Ended, Held};
 use stopgap_kernel::{Linux, environment, signals};
+use stopgap_stats::anytime::{ALPHA, least_units};
 use stopgap_stats::document::Document;
-use stopgap_stats::gather::{Gathered, Label, Measured, SCHEMA, floor_runs, order};
+use stopgap_stats::gather::{Gathered, Judge, Label, Measured, Plan, SCHEMA, order};
 
 use crate::failure::Failure;
 use crate::progress::progress_bar;
@@ -22,6 +24,9 @@ use crate::{output, session};
 
 /// How often it is looked at whether to stop, and whether a command prints without end.
 const STEP: Nanos = Nanos::millis(100);
+
+/// The same for each of several that run at once.
+const TURN: Nanos = Nanos::millis(5);
 
 /// How long a command that is asked to end may take.
 const PATIENCE: Nanos = Nanos::secs(2);
@@ -40,66 +45,108 @@ pub(crate) struct Commands<'a> {
     pub(crate) batch: [bool; 2],
 }
 
-/// Runs both commands, `n` runs each, after the noise floor of the first; keeps the runs in a file in `directory`, where there is one. Ctrl-C
-/// ends it with what was measured.
+/// How the runs of a unit are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Both at the same time on one CPU.
+    SideBySide,
+    /// One after the other.
+    InTurn,
+    /// Side by side where the numbers and the commands allow it.
+    Best,
+}
+
+/// What is asked of two commands.
+pub(crate) struct Asked<'a> {
+    pub(crate) commands: Commands<'a>,
+    pub(crate) way: Way,
+    /// Names of the numbers that decide.
+    pub(crate) endpoints: Vec<String>,
+    pub(crate) margin: f64,
+    /// Most runs a side.
+    pub(crate) most: u32,
+    /// For how long new units are begun.
+    pub(crate) max_time: Nanos,
+    pub(crate) seed: u64,
+}
+
+/// A command that has this share more CPU time than elapsed time uses several CPUs, which one CPU would change.
+const PARALLEL: f64 = 1.3;
+
+/// Numbers that a second command on the same CPU changes, whatever the first one does.
+const ALONE: [&str; 2] = ["elapsed time", "involuntary switches"];
+
+/// Runs both commands unit by unit until it is decided or a limit is met; keeps the runs in a file in `directory`, where there is
+/// one. Ctrl-C ends it with what was measured.
 pub(crate) fn gather(
-    commands: &Commands<'_>,
-    n: u32,
-    seed: u64,
+    asked: &Asked<'_>,
     directory: Option<&Path>,
 ) -> Result<(Gathered, Option<PathBuf>), Failure> {
     signals::install();
-    let [before, after] = commands.lines;
+    let lines = asked.commands.lines;
+    let environment = environment::read(&Linux);
+    let shell = Shell::new()?;
+    let (cpu, pair) = first(asked, &shell, &environment)?;
+    let plan = Plan {
+        cpu,
+        endpoints: asked.endpoints.clone(),
+        margin: asked.margin,
+        level: ALPHA,
+        max_seconds: asked.max_time.0 as f64 / 1e9,
+    };
+    let per_unit = if cpu.is_some() { 1 } else { 2 };
+    let unit = Nanos(pair.0 * per_unit);
+    enough_time(asked, unit)?;
     let mut gathered = Gathered {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         command: session::command(),
         started_unix_s: Linux.unix_seconds(),
-        seed,
-        planned: n,
+        seed: asked.seed,
+        planned: asked.most,
+        plan: Some(plan.clone()),
         interrupted: false,
-        environment: environment::read(&Linux),
-        before: before.to_owned(),
-        after: after.to_owned(),
+        environment,
+        before: lines[0].to_owned(),
+        after: lines[1].to_owned(),
         floor: Vec::new(),
         runs: Vec::new(),
     };
-    let mut random = Random::new(seed);
-    let floor = order(floor_runs(n), &mut random);
-    let runs = order(n, &mut random);
-    let shell = Shell::new()?;
-    // Caches are filled and mistakes found before anything counts.
-    let mut first = [Nanos(0); 2];
-    for (side, took) in first.iter_mut().enumerate() {
-        match shell.run(commands.lines[side], commands.batch[side])? {
-            Some(run) => *took = run.elapsed,
-            None => return Err(Failure::error("interrupted before the first run")),
-        }
-    }
-    let [a, b] = first.map(|took| took.0);
-    let all = (floor.len() as u64 * a).saturating_add(u64::from(n) * a.saturating_add(b));
     tell(&format!(
-        "{} runs, about {}: the first command against itself ({} runs), then both ({} runs); seed {seed}",
-        floor.len() + runs.len(),
-        roughly(Nanos(all)),
-        floor.len(),
-        runs.len()
+        "{} until it is decided, for {} at most; seed {}",
+        match cpu {
+            Some(cpu) => format!("runs side by side on CPU {cpu}"),
+            None => "runs in turn".to_owned(),
+        },
+        roughly(asked.max_time),
+        asked.seed
     ));
-    let mut progress = Progress::new(floor.len() + runs.len());
-    let mut stage = |order: &[(u32, Label)], itself: bool, into: &mut Vec<Measured>| {
-        for &(block, label) in order {
-            let side = usize::from(label == Label::After && !itself);
-            match shell.run(commands.lines[side], commands.batch[side])? {
-                Some(run) => into.push(run.measured(label, block)),
-                None => return Ok(false),
-            }
-            progress.step();
+    let mut random = Random::new(asked.seed);
+    let mut judge = Judge::new(&plan);
+    let progress = Progress::new(asked.max_time);
+    let most = asked.most as usize / per_unit as usize;
+    let ended = loop {
+        let enough = judge.is_decided() && judge.units() > 0;
+        if enough || judge.units() >= most || progress.took() >= asked.max_time {
+            break Ok(true);
         }
-        Ok(true)
-    };
-    let ended = match stage(&floor, true, &mut gathered.floor) {
-        Ok(true) => stage(&runs, false, &mut gathered.runs),
-        other => other,
+        let order = order(cpu.is_some(), &mut random);
+        let made = shell.unit(&asked.commands, cpu, &order);
+        match made {
+            Ok(Some(runs)) => {
+                let block = u32::try_from(judge.units()).unwrap_or(u32::MAX);
+                let runs: Vec<Measured> = runs
+                    .iter()
+                    .zip(&order)
+                    .map(|(run, &label)| run.measured(label, block))
+                    .collect();
+                judge.push(&runs);
+                gathered.runs.extend(runs);
+                progress.step(&judge);
+            }
+            Ok(None) => break Ok(false),
+            Err(failure) => break Err(failure),
+        }
     };
     progress.bar.finish_and_clear();
     gathered.interrupted = !matches!(ended, Ok(true));
@@ -117,6 +164,81 @@ pub(crate) fn gather(
         }
         (Err(failure), _) => Err(failure),
     }
+}
+
+/// Runs both commands once, so that caches are filled and mistakes found before anything counts. Returns the CPU of runs side by
+/// side, and how long a pair takes.
+fn first(
+    asked: &Asked<'_>,
+    shell: &Shell,
+    environment: &Environment,
+) -> Result<(Option<u32>, Nanos), Failure> {
+    let mut alone = Vec::new();
+    for label in [Label::Before, Label::After] {
+        let made = shell.unit(&asked.commands, None, &[label])?;
+        alone.extend(made.ok_or_else(interrupted)?);
+    }
+    let pair = alone
+        .iter()
+        .fold(Nanos(0), |sum, run| Nanos(sum.0 + run.elapsed.0));
+    let lone = asked
+        .endpoints
+        .iter()
+        .find(|name| ALONE.contains(&name.as_str()));
+    let parallel = alone.iter().position(|run| {
+        let cpu = run.ended.user_time.0 + run.ended.system_time.0;
+        cpu as f64 > PARALLEL * run.elapsed.0 as f64
+    });
+    let Some(&cpu) = environment.cpus.last() else {
+        return Ok((None, pair));
+    };
+    match (asked.way, lone, parallel) {
+        (Way::InTurn, ..) | (Way::Best, Some(_), _) => return Ok((None, pair)),
+        (Way::SideBySide, Some(name), _) => {
+            return Err(Failure::error(format!(
+                "{name} of runs that share a CPU says nothing: leave --side-by-side out, or name another --endpoint"
+            )));
+        }
+        (Way::Best, _, Some(side)) => {
+            let line = asked.commands.lines[side];
+            tell(&format!(
+                "'{line}' uses several CPUs: runs are made in turn, not side by side"
+            ));
+            return Ok((None, pair));
+        }
+        _ => {}
+    }
+    // What runs alone may not bear a second one of its kind: a port, a file, a lock.
+    match shell.unit(&asked.commands, Some(cpu), &[Label::Before, Label::After]) {
+        Ok(made) => {
+            made.ok_or_else(interrupted)?;
+            Ok((Some(cpu), pair))
+        }
+        Err(Failure::Told { message, .. }) if asked.way == Way::Best => {
+            tell(&format!("side by side {message}: runs are made in turn"));
+            Ok((None, pair))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn interrupted() -> Failure {
+    Failure::error("interrupted before the first run")
+}
+
+/// Refuses a limit of time within which nothing can be decided.
+fn enough_time(asked: &Asked<'_>, unit: Nanos) -> Result<(), Failure> {
+    let least = least_units(ALPHA, asked.endpoints.len()) as u64;
+    let needed = Nanos(unit.0.saturating_mul(least));
+    if needed <= asked.max_time {
+        return Ok(());
+    }
+    Err(Failure::error(format!(
+        "nothing can be decided in {}: it takes {} at least ({least} times both commands): --max-time {}s",
+        roughly(asked.max_time),
+        roughly(needed),
+        needed.0.div_ceil(1_000_000_000)
+    )))
 }
 
 /// A run that ended well.
@@ -143,6 +265,15 @@ impl Timed {
     }
 }
 
+/// A command that runs.
+struct Running<'a> {
+    line: &'a str,
+    began: Nanos,
+    /// `None` once it has ended.
+    child: Option<Child>,
+    timed: Option<Timed>,
+}
+
 /// Runs commands.
 struct Shell {
     /// What the command that runs prints, in memory: a disk would be part of what is measured.
@@ -160,49 +291,115 @@ impl Shell {
             .map_err(|error| Failure::error(format!("memfd_create: {error}")))
     }
 
-    /// Runs a command to its end; `None` where that is Ctrl-C's.
-    fn run(&self, command: &str, batch: bool) -> Result<Option<Timed>, Failure> {
-        if signals::interrupted() {
-            return Ok(None);
+    /// Makes the runs of a unit, those of `order`: on `cpu` all at the same time, else one after the other. `None` where Ctrl-C ended
+    /// one.
+    fn unit(
+        &self,
+        commands: &Commands<'_>,
+        cpu: Option<u32>,
+        order: &[Label],
+    ) -> Result<Option<Vec<Timed>>, Failure> {
+        let mut runs = Vec::new();
+        let together = if cpu.is_some() { order.len() } else { 1 };
+        for at_once in order.chunks(together) {
+            if signals::interrupted() {
+                return Ok(None);
+            }
+            let cut = ftruncate(&self.printed, 0);
+            cut.map_err(|error| Failure::error(format!("a command's output: {error}")))?;
+            let held: Vec<(&str, Held)> = at_once
+                .iter()
+                .map(|label| {
+                    let side = usize::from(*label == Label::After);
+                    let line = commands.lines[side];
+                    Ok((line, self.hold(line, commands.batch[side], cpu)?))
+                })
+                .collect::<Result<_, Failure>>()?;
+            let mut running = Vec::new();
+            for (line, held) in held {
+                let began = Linux.now();
+                running.push(Running {
+                    line,
+                    began,
+                    child: Some(held.release()?),
+                    timed: None,
+                });
+            }
+            if !self.wait(&mut running)? {
+                return Ok(None);
+            }
+            runs.extend(running.into_iter().filter_map(|run| run.timed));
         }
-        let cut = ftruncate(&self.printed, 0).map_err(std::io::Error::from);
-        let output = cut.and_then(|()| self.printed.try_clone());
+        Ok(Some(runs))
+    }
+
+    /// Starts a command up to its first instruction.
+    fn hold(&self, command: &str, batch: bool, cpu: Option<u32>) -> Result<Held, Failure> {
+        let output = self.printed.try_clone();
         let output =
             output.map_err(|error| Failure::error(format!("a command's output: {error}")))?;
         let conditions = Conditions {
+            cpus: cpu.into_iter().collect(),
             output: Some(output),
             group: true,
             batch,
             ..Conditions::default()
         };
         let script = format!("exec 2>&1 </dev/null\n{command}");
-        let words = ["sh".into(), "-c".into(), script.into()];
-        let held = Held::start_under(&words, &conditions)?;
-        let began = Linux.now();
-        let child = held.release()?;
-        while !child.watched().ends_within(STEP) {
-            if signals::interrupted() {
-                child.end(PATIENCE)?;
-                return Ok(None);
+        Ok(Held::start_under(
+            &["sh".into(), "-c".into(), script.into()],
+            &conditions,
+        )?)
+    }
+
+    /// Waits until all have ended well; the first that did not is the error, and ends the others. False where Ctrl-C ended
+    /// them.
+    fn wait(&self, running: &mut [Running<'_>]) -> Result<bool, Failure> {
+        let step = match running.len() {
+            1 => STEP,
+            _ => TURN,
+        };
+        let mut failed = None;
+        while running.iter().any(|run| run.child.is_some()) {
+            for run in running.iter_mut() {
+                let Some(child) = run.child.take() else {
+                    continue;
+                };
+                if signals::interrupted() || failed.is_some() {
+                    child.end(PATIENCE)?;
+                } else if child.watched().ends_within(step) {
+                    match self.ended(run, child) {
+                        Ok(timed) => run.timed = Some(timed),
+                        Err(failure) => failed = Some(failure),
+                    }
+                } else {
+                    run.child = Some(child);
+                }
             }
-            if rustix::fs::fstat(&self.printed)
-                .is_ok_and(|stat| stat.st_size.cast_unsigned() > KEPT)
-            {
+            let printed = rustix::fs::fstat(&self.printed);
+            if printed.is_ok_and(|stat| stat.st_size.cast_unsigned() > KEPT) {
                 let _ = ftruncate(&self.printed, 0); // it only grows on
             }
         }
-        let elapsed = Linux.now().saturating_sub(began);
+        match failed {
+            // Ctrl-C may have reached it first.
+            _ if signals::interrupted() => Ok(false),
+            Some(failure) => Err(failure),
+            None => Ok(true),
+        }
+    }
+
+    /// What a command that has ended took.
+    fn ended(&self, run: &Running<'_>, child: Child) -> Result<Timed, Failure> {
+        let elapsed = Linux.now().saturating_sub(run.began);
+        let command = run.line;
         let Some(ended) = child.ended()? else {
             return Err(Failure::error(format!(
                 "'{command}': how it ended is unknown"
             )));
         };
-        // Ctrl-C may have reached it first.
-        if signals::interrupted() {
-            return Ok(None);
-        }
         let how = match ended.how {
-            Ok(0) => return Ok(Some(Timed { elapsed, ended })),
+            Ok(0) => return Ok(Timed { elapsed, ended }),
             Ok(status) => format!("failed with exit status {status}"),
             Err(signal) => format!("was killed by signal {signal}"),
         };
@@ -242,28 +439,38 @@ impl Shell {
 struct Progress {
     bar: ProgressBar,
     began: Nanos,
-    done: u64,
-    all: u64,
+    max_time: Nanos,
 }
 
 impl Progress {
-    fn new(all: usize) -> Progress {
+    fn new(max_time: Nanos) -> Progress {
         Progress {
             bar: progress_bar(),
             began: Linux.now(),
-            done: 0,
-            all: all as u64,
+            max_time,
         }
     }
 
-    fn step(&mut self) {
-        self.done += 1;
-        let took = Linux.now().saturating_sub(self.began).0;
-        let left = Nanos(took / self.done * (self.all - self.done));
-        self.bar.set_position(1_000 * self.done / self.all);
-        let (done, all) = (self.done, self.all);
+    fn took(&self) -> Nanos {
+        Linux.now().saturating_sub(self.began)
+    }
+
+    fn step(&self, judge: &Judge) {
+        let took = self.took().0;
+        let (units, more) = (judge.units() as u64, judge.more());
+        let left = more.map(|more| Nanos(took / units.max(1) * more as u64));
+        let limit = Nanos(self.max_time.0.saturating_sub(took));
+        let most = left.map_or(limit, |left| left.min(limit));
+        self.bar.set_position(1_000 * took / (took + most.0).max(1));
+        let left = match left {
+            Some(left) if left <= limit => format!("about {} left", roughly(left)),
+            _ => format!("{} left at most", roughly(limit)),
+        };
+        let so_far = judge
+            .so_far()
+            .map_or(String::new(), |so_far| format!(": {so_far}"));
         self.bar
-            .set_message(format!("run {done} of {all}, about {} left", roughly(left)));
+            .set_message(format!("unit {units}{so_far}, {left}"));
     }
 }
 

@@ -6,18 +6,20 @@ use std::process::ExitCode;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use stopgap_events::units::Nanos;
 use stopgap_kernel::Linux;
 use stopgap_kernel::clock::Clock;
 use stopgap_report::compare::{Beside, screen};
 use stopgap_report::text::{level, ratio};
-use stopgap_stats::compare::{Comparison, Options, compare};
-use stopgap_stats::gather::{Gathered, Label};
+use stopgap_stats::anytime::MARGIN;
+use stopgap_stats::compare::{Comparison, Options};
+use stopgap_stats::gather::{Gathered, Label, TESTED};
 use stopgap_stats::quantile::median;
 
 use super::Fixed;
 use crate::args;
-use crate::compare::gather::{Commands, gather};
-use crate::compare::{loud, unfinished};
+use crate::compare::gather::{Asked, Commands, Way, gather};
+use crate::compare::unit_seconds;
 use crate::failure::{DONE, Failure};
 use crate::output::Printed;
 use crate::{output, session, voice};
@@ -44,6 +46,9 @@ pub(crate) struct RunFixed {
     /// Without the fixes (before) against with them (after); the verdict is in it.
     comparison: Comparison,
 }
+
+/// For how long runs are begun.
+const MAX_TIME: Nanos = Nanos::secs(600);
 
 /// Without and with.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -77,28 +82,29 @@ pub(super) fn run(args: &args::RunFix, fixed: &Fixed) -> Result<ExitCode, Failur
         with.push_str(&format!("export {name}={}\n", quoted(value)?));
     }
     with.push_str(&without);
-    let seed = session::seed(args.seed);
-    let commands = Commands {
-        lines: [&without, &with],
-        batch: [false, fixed.batch],
+    let asked = Asked {
+        commands: Commands {
+            lines: [&without, &with],
+            batch: [false, fixed.batch],
+        },
+        // A fix may move time to another thread or CPU.
+        way: Way::InTurn,
+        endpoints: vec!["elapsed time".to_owned(), TESTED.to_owned()],
+        margin: MARGIN,
+        most: args.n,
+        max_time: MAX_TIME,
+        seed: session::seed(args.seed),
     };
-    let (gathered, runs) = gather(&commands, args.n, seed, directory.as_deref())?;
-    let options = Gathered::options(&Options {
-        seed: gathered.seed,
+    let (gathered, runs) = gather(&asked, directory.as_deref())?;
+    let mut comparison = gathered.compare(&Options {
         command: session::command(),
         ..Options::default()
     });
-    let [mut before, mut after] = gathered.sides();
     // The lines are long; that it is the same command is what matters.
-    (before.name, after.name) = ("without the fix".to_owned(), "with the fix".to_owned());
-    let mut comparison = compare(&before, &after, &options);
-    let floor = gathered.floor(&options);
-    unfinished(&mut comparison, &gathered);
-    if let Some(floor) = &floor {
-        loud(&mut comparison, floor);
-    }
+    comparison.before.name = "without the fix".to_owned();
+    comparison.after.name = "with the fix".to_owned();
     let cpu = cpu_time(&gathered);
-    let described = gathered.described(&options.endpoints);
+    let described = gathered.described(&comparison);
     let place = runs.map(|path| path.display().to_string());
     let document = RunFixed {
         schema: "stopgap.run-fix/1",
@@ -130,7 +136,7 @@ pub(super) fn run(args: &args::RunFix, fixed: &Fixed) -> Result<ExitCode, Failur
         Printed::with(args.json),
         |record| {
             let beside = Beside {
-                floor: floor.as_ref(),
+                unit_seconds: unit_seconds(&gathered, &document.comparison),
                 described: &described,
                 runs: place.as_deref(),
                 record,

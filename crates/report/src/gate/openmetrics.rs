@@ -50,6 +50,7 @@ pub fn openmetrics(comparison: &Comparison) -> String {
         Word::Regression,
         Word::Improvement,
         Word::NotWorse,
+        Word::Same,
         Word::NoDifferenceProven,
         Word::Inconclusive,
     ];

@@ -46,7 +46,7 @@ pub(super) fn of_word(word: Word) -> State {
 pub(super) fn of_comparison(comparison: &Comparison) -> State {
     match comparison.verdict.word {
         compare::Word::Regression => State::Look,
-        compare::Word::Improvement | compare::Word::NotWorse => State::Ok,
+        compare::Word::Improvement | compare::Word::NotWorse | compare::Word::Same => State::Ok,
         compare::Word::NoDifferenceProven | compare::Word::Inconclusive => State::Unknown,
     }
 }

@@ -14,23 +14,21 @@
 
 use super::LEVEL;
 use super::adjust::{benjamini_hochberg, holm};
-use super::permute::arrangements;
 use super::record::{Row, RowWord, Scale, Verdict, Word};
 use super::row;
 use super::steps;
-use super::two::Tested;
+use super::two::{Tested, arrangements};
 
 /// Occasions a side that can prove something of up to six endpoints.
 const ENOUGH: u32 = 5;
 
 /// Gives each row its adjusted probabilities and, where it could be tested and is `no difference proven` so far, its word;
-/// and says what they come to. `sizes` are the runs of both sides by block, where there are `blocks`.
+/// and says what they come to. `sizes` are the runs of each side.
 pub(super) fn judge(
     rows: &mut [Row],
     tests: &[Option<Tested>],
     margin: f64,
-    sizes: &[(usize, usize)],
-    blocks: bool,
+    sizes: [usize; 2],
 ) -> Verdict {
     let p: Vec<f64> = rows.iter().filter_map(|row| row.p).collect();
     let adjusted = holm(&p).into_iter().zip(benjamini_hochberg(&p));
@@ -92,9 +90,9 @@ pub(super) fn judge(
     if rows.is_empty() {
         return verdict(Word::Inconclusive, "there is nothing to compare".to_owned());
     }
-    let once = match sizes {
-        [(a, b)] if !blocks && *a.min(b) == 1 => Some("once"),
-        [(a, b)] if !blocks && *a.min(b) == 2 => Some("twice"),
+    let once = match sizes.into_iter().min() {
+        Some(1) => Some("once"),
+        Some(2) => Some("twice"),
         _ => None,
     };
     if let (Some(once), false) = (once, p.is_empty()) {
@@ -108,7 +106,7 @@ pub(super) fn judge(
         let text = format!("{}: {}", first.name, first.text);
         return verdict(Word::Inconclusive, text);
     }
-    let least = 2.0 / arrangements(sizes.iter().copied()) * p.len() as f64;
+    let least = 2.0 / arrangements(sizes[0], sizes[1]) * p.len() as f64;
     if least > LEVEL {
         let text = format!(
             "n too small: of {} endpoints together so few runs cannot give a p below {:.2}",

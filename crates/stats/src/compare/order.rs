@@ -1,7 +1,5 @@
 //! Whether runs in the order in which they were made are as independent as runs ought to be.
 
-use super::permute::ranks;
-
 /// Fewer runs show nothing of it.
 const LEAST: usize = 10;
 
@@ -25,10 +23,37 @@ pub(super) fn resemble(runs: &[f64]) -> Option<f64> {
     (2.0 - ratio > FAR * variance.sqrt()).then_some(1.0 - ratio / 2.0)
 }
 
+/// Returns the rank of each value, starting with 1; equal values share the mean of theirs.
+pub(super) fn ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut below = 0;
+    for tied in order.chunk_by(|&a, &b| values[a].total_cmp(&values[b]).is_eq()) {
+        for &at in tied {
+            ranks[at] = below as f64 + f64::midpoint(1.0, tied.len() as f64);
+        }
+        below += tied.len();
+    }
+    ranks
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use stopgap_events::random::Random;
+
+    #[test]
+    fn ranks_are_shared_by_equals() {
+        let halves = |values: &[f64]| -> Vec<u32> {
+            ranks(values)
+                .iter()
+                .map(|rank| (2.0 * rank) as u32)
+                .collect()
+        };
+        assert_eq!(halves(&[3.0, 1.0, 3.0, 2.0]), [7, 2, 7, 4]);
+        assert!(ranks(&[]).is_empty());
+    }
 
     /// Independent runs are called alike in 1 of 500 cases, those of a walk nearly always.
     #[test]

@@ -52,6 +52,22 @@ pub struct Comparison {
     pub warnings: Vec<String>,
     /// Endpoints that were not compared, and why.
     pub missing: Vec<Missing>,
+    /// How runs were looked at as they came; absent where their number was fixed.
+    #[serde(default)]
+    pub looked: Option<Looked>,
+}
+
+/// Units of runs, each of which was looked at when it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Looked {
+    /// How many units there were: pairs side by side, or blocks of four runs.
+    pub units: usize,
+    /// The CPU on which the two runs of a pair ran at the same time; absent where runs followed each other.
+    pub cpu: Option<u32>,
+    /// Units more that are expected to decide; absent where it is decided, and where nobody can say.
+    pub more: Option<usize>,
+    /// The fewest units that can decide anything.
+    pub least: usize,
 }
 
 /// A side as a whole.
@@ -89,6 +105,9 @@ pub enum Word {
     /// Every endpoint is worse by less than the margin, if at all.
     #[serde(rename = "not worse")]
     NotWorse,
+    /// Every endpoint differs by less than the margin, either way.
+    #[serde(rename = "same")]
+    Same,
     /// None of these. That they are the same is not proven either.
     #[serde(rename = "no difference proven")]
     NoDifferenceProven,
@@ -97,7 +116,7 @@ pub enum Word {
     Inconclusive,
 }
 
-words!(Word, "verdict", Regression "regression", Improvement "improvement", NotWorse "not worse", NoDifferenceProven "no difference proven", Inconclusive "inconclusive");
+words!(Word, "verdict", Regression "regression", Improvement "improvement", NotWorse "not worse", Same "same", NoDifferenceProven "no difference proven", Inconclusive "inconclusive");
 
 /// One endpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -114,10 +133,10 @@ pub struct Row {
     pub after: Option<f64>,
     /// Its 95 % interval over runs; absent where the data does not bound it.
     pub after_interval: Option<Interval>,
-    /// Each earlier run's figure, block by block; empty where one has none.
+    /// Each earlier run's figure, in their order; empty where one has none.
     #[serde(default)]
     pub before_runs: Vec<f64>,
-    /// Each later run's figure, block by block; empty where one has none.
+    /// Each later run's figure, in their order; empty where one has none.
     #[serde(default)]
     pub after_runs: Vec<f64>,
     /// The later side relative to the earlier one.
@@ -138,6 +157,30 @@ pub struct Row {
     pub text: String,
 }
 
+impl Row {
+    /// A row of which nothing is known yet.
+    pub(crate) fn new(name: String, unit: String) -> Row {
+        Row {
+            name,
+            unit,
+            before: None,
+            before_interval: None,
+            after: None,
+            after_interval: None,
+            before_runs: Vec::new(),
+            after_runs: Vec::new(),
+            effect: None,
+            p: None,
+            p_holm: None,
+            p_bh: None,
+            arrangements: None,
+            exact: false,
+            word: RowWord::Inconclusive,
+            text: String::new(),
+        }
+    }
+}
+
 /// Result of one endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum RowWord {
@@ -150,6 +193,9 @@ pub enum RowWord {
     /// Its interval ends below the margin.
     #[serde(rename = "not worse")]
     NotWorse,
+    /// Its interval lies within the margin, either way.
+    #[serde(rename = "same")]
+    Same,
     /// None of these.
     #[serde(rename = "no difference proven")]
     NoDifferenceProven,
@@ -166,6 +212,7 @@ words!(
     Worse "worse",
     Better "better",
     NotWorse "not worse",
+    Same "same",
     NoDifferenceProven "no difference proven",
     NothingSeen "nothing seen",
     Inconclusive "inconclusive",

@@ -1,67 +1,25 @@
-//! Intervals of two sides, by a bootstrap over runs.
+//! The interval of one side's level, by a bootstrap over runs.
 //!
-//! As [`crate::bootstrap`], of which this is the form for two sides: runs are drawn as wholes, with replacement, each side
-//! of each block by itself; from [`BLOCKS`] blocks on whole blocks are drawn instead, because then they are what varies. Both
-//! ends are moved away from the estimate by
+//! As [`crate::bootstrap`]: runs are drawn as wholes, with replacement, and both ends are moved away from the estimate by
 //!
 //! ```text
-//! t(0.975, freedom) / 1.96 * sqrt(m / (m - 1))
+//! t(0.975, runs - 1) / 1.96 * sqrt(runs / (runs - 1))
 //! ```
 //!
-//! with `m` the size of the smallest group that is drawn from, and `freedom` the runs less the groups (for blocks: the blocks
-//! less one). A draw whose ratio is 0 or infinite counts as that, and one of 0 to 0, which tells nothing, against both
-//! ends: an end that then is at 0 or infinity is given up, it is not bounded by the data.
+//! A draw whose rate is 0 or infinite counts as that, and one that tells nothing against both ends: an end that then is at 0
+//! or infinity is given up, it is not bounded by the data.
 
 use stopgap_events::random::Random;
 
-use super::shift::Rate;
+use super::rate::Rate;
 use crate::bootstrap::{LEAST_RUNS, widening_of};
 use crate::quantile::median_of_sorted;
-
-/// From so many blocks on, whole blocks are drawn.
-pub const BLOCKS: usize = 6;
-
-/// The runs of one block, a figure each. Figures that have an order are ascending.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Cell<T> {
-    pub(super) before: Vec<T>,
-    pub(super) after: Vec<T>,
-}
 
 /// The ends of a 95 % interval; what the data does not bound is infinite.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Ends {
     pub(super) low: f64,
     pub(super) high: f64,
-}
-
-/// The ends around `value`, which is finite and what `statistic` gives for `cells`; `None` where there are too few runs.
-/// A statistic of NaN is one that the draw does not tell.
-pub(super) fn two_sides<T: Copy>(
-    cells: &[Cell<T>],
-    value: f64,
-    draws: u32,
-    seed: u64,
-    statistic: impl Fn(&[Cell<T>]) -> f64,
-) -> Option<Ends> {
-    let widening = widening(cells)?;
-    let mut random = Random::new(seed);
-    let mut drawn = cells.to_vec();
-    let mut counts = Vec::new();
-    let values = (0..draws).map(|_| {
-        if cells.len() >= BLOCKS {
-            for place in &mut drawn {
-                place.clone_from(&cells[random.index(cells.len())]);
-            }
-        } else {
-            for (place, cell) in drawn.iter_mut().zip(cells) {
-                draw(&cell.before, &mut place.before, &mut counts, &mut random);
-                draw(&cell.after, &mut place.after, &mut counts, &mut random);
-            }
-        }
-        statistic(&drawn)
-    });
-    Some(ends(values.collect(), value, widening))
 }
 
 /// The ends around `value`, the median of these runs, which are finite and ascending.
@@ -107,22 +65,6 @@ fn draw<T: Copy>(from: &[T], into: &mut Vec<T>, counts: &mut Vec<u32>, random: &
     for (&value, &count) in from.iter().zip(&*counts) {
         into.extend((0..count).map(|_| value));
     }
-}
-
-/// By what factor the percentile bootstrap of these is too narrow; `None` where they are too few for any.
-fn widening<T>(cells: &[Cell<T>]) -> Option<f64> {
-    if cells.len() >= BLOCKS {
-        return Some(widening_of(cells.len() - 1, cells.len()));
-    }
-    let sizes = cells
-        .iter()
-        .flat_map(|cell| [cell.before.len(), cell.after.len()]);
-    let least = sizes.clone().min()?;
-    let [before, after] = [0, 1].map(|side| sizes.clone().skip(side).step_by(2).sum::<usize>());
-    if least < 2 || before.min(after) < LEAST_RUNS {
-        return None;
-    }
-    Some(widening_of(before + after - 2 * cells.len(), least))
 }
 
 /// The percentiles of `values`, outermost where they fall between two, moved away from `value`.
@@ -175,35 +117,7 @@ mod tests {
 
     #[test]
     fn too_few_runs_give_no_ends() {
-        let cell = |before: usize, after: usize| Cell {
-            before: vec![1.0; before],
-            after: vec![1.0; after],
-        };
-        let some = |cells: &[Cell<f64>]| two_sides(cells, 0.0, 10, 1, |_| 0.0).is_some();
-        assert!(some(&[cell(3, 3)]));
-        assert!(!some(&[cell(2, 9)]));
-        assert!(!some(&[cell(1, 1), cell(9, 9)]));
-        assert!(some(&vec![cell(1, 1); BLOCKS]));
-        assert!(!some(&[]));
         assert!(of_median(&[1.0, 2.0], 10, 1).is_none());
-    }
-
-    /// Two blocks that differ by much, sides that differ by a tenth: the difference of blocks is not in the interval,
-    /// whether runs are drawn or blocks.
-    #[test]
-    fn the_level_of_a_block_is_not_in_the_interval() {
-        let cell = |level: f64| Cell {
-            before: vec![level, level + 0.01, level + 0.02],
-            after: vec![level + 0.1, level + 0.11, level + 0.12],
-        };
-        for blocks in [2, BLOCKS] {
-            let cells: Vec<_> = (0..blocks).map(|block| cell(block as f64)).collect();
-            let statistic = |cells: &[Cell<f64>]| super::super::shift::hodges_lehmann(cells);
-            let value = statistic(&cells).unwrap();
-            let ends = two_sides(&cells, value, 500, 1, |drawn| statistic(drawn).unwrap());
-            let ends = ends.unwrap();
-            assert!(0.05 < ends.low && ends.low <= 0.1, "{blocks}: {ends:?}");
-            assert!(0.1 <= ends.high && ends.high < 0.15, "{blocks}: {ends:?}");
-        }
+        assert!(of_median(&[1.0, 2.0, 3.0], 10, 1).is_some());
     }
 }

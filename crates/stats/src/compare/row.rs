@@ -1,14 +1,11 @@
 //! One endpoint: from the runs' figures to level, effect and probability.
 
-use std::collections::BTreeMap;
-
 use stopgap_events::units::Nanos;
 
 use super::order;
-use super::permute::{self, Probability, Scores, permutation, ranks};
+use super::rate::Rate;
 use super::record::{Effect, Row, RowWord, Scale};
-use super::resample::{Cell, Ends, of_median, of_rate, two_sides};
-use super::shift::{Rate, hodges_lehmann};
+use super::resample::{Ends, of_median, of_rate};
 use super::side::{Endpoint, Run, Side};
 use super::two::{self, Kind, Tested};
 use super::{MOST_RUNS, Options};
@@ -20,8 +17,8 @@ type Figure<T> = Result<T, String>;
 
 /// Whether an endpoint had data.
 enum HasData {
-    /// A difference or none; by what test, where there are no blocks.
-    Tested(Option<Tested>),
+    /// A difference or none; by what test.
+    Tested(Tested),
     /// That on neither side there was anything.
     Nothing,
 }
@@ -34,32 +31,16 @@ pub(super) fn row(
     after: &Side,
     options: &Options,
 ) -> (Row, Option<Tested>) {
-    let mut row = Row {
-        name: endpoint.to_string(),
-        unit: match endpoint {
-            Endpoint::StallRate => "1/s".to_owned(),
-            Endpoint::StallTime => "ms/s".to_owned(),
-            Endpoint::Median | Endpoint::P99 | Endpoint::P999 => options.unit.clone(),
-            Endpoint::Number(name) | Endpoint::Mean(name) => {
-                let own = options.number_units.get(name);
-                own.unwrap_or(&options.number_unit).clone()
-            }
-        },
-        before: None,
-        before_interval: None,
-        after: None,
-        after_interval: None,
-        before_runs: Vec::new(),
-        after_runs: Vec::new(),
-        effect: None,
-        p: None,
-        p_holm: None,
-        p_bh: None,
-        arrangements: None,
-        exact: false,
-        word: RowWord::Inconclusive,
-        text: String::new(),
+    let unit = match endpoint {
+        Endpoint::StallRate => "1/s",
+        Endpoint::StallTime => "ms/s",
+        Endpoint::Median | Endpoint::P99 | Endpoint::P999 => &options.unit,
+        Endpoint::Number(name) | Endpoint::Mean(name) => {
+            let own = options.number_units.get(name);
+            own.unwrap_or(&options.number_unit)
+        }
     };
+    let mut row = Row::new(endpoint.to_string(), unit.to_owned());
     let done = match endpoint {
         Endpoint::StallRate | Endpoint::StallTime => {
             rates(endpoint, before, after, options, &mut row)
@@ -68,7 +49,7 @@ pub(super) fn row(
     };
     let mut tested = None;
     match done {
-        Ok(HasData::Tested(by)) => (row.word, tested) = (RowWord::NoDifferenceProven, by),
+        Ok(HasData::Tested(by)) => (row.word, tested) = (RowWord::NoDifferenceProven, Some(by)),
         Ok(HasData::Nothing) => (row.word, row.p) = (RowWord::NothingSeen, None),
         Err(why) => row.text = why,
     }
@@ -98,52 +79,23 @@ fn levels(
             Err(format!("{endpoint} is {value}"))
         }
     };
-    let cells = gather([before, after], figure)?;
-    let each = |side: fn(&Cell<f64>) -> &Vec<f64>| cells.iter().flat_map(side).copied().collect();
-    (row.before_runs, row.after_runs) = (each(|cell| &cell.before), each(|cell| &cell.after));
-    let blocks = before
-        .runs
-        .iter()
-        .chain(&after.runs)
-        .any(|run| run.block.is_some());
-    if !blocks {
-        let sides = [&row.before_runs, &row.after_runs];
-        let likeness = sides.into_iter().find_map(|runs| order::resemble(runs));
-        if let (true, Some(likeness)) = (options.in_order, likeness) {
-            return Err(format!(
-                "neighbouring runs resemble each other (rank correlation {likeness:.2}): they are samples of fewer runs"
-            ));
-        }
-        let kind = match endpoint {
-            Endpoint::Mean(_) => Kind::Means,
-            _ => Kind::Ranks,
-        };
-        let scale = scale_of(row.before_runs.iter().chain(&row.after_runs));
-        return of_two(kind, scale, row, options);
+    [row.before_runs, row.after_runs] = gather([before, after], figure)?;
+    let sides = [&row.before_runs, &row.after_runs];
+    let likeness = sides.into_iter().find_map(|runs| order::resemble(runs));
+    if let (true, Some(likeness)) = (options.in_order, likeness) {
+        return Err(format!(
+            "neighbouring runs resemble each other (rank correlation {likeness:.2}): they are samples of fewer runs"
+        ));
     }
-    let shift = shift(cells, options)?;
-    (row.before, row.before_interval) = shift.before;
-    (row.after, row.after_interval) = shift.after;
-    let (effect, cells) = (shift.effect, shift.both);
-    row.effect = effect;
-    // Where there are blocks, their levels are taken out before ranks are given (Hodges and Lehmann, *Rank Methods for
-    // Combination of Independent Experiments*, 1962): few runs of a block have few ranks of their own.
-    let aligned = |cell: &Cell<f64>| {
-        let mut all: Vec<f64> = cell.before.iter().chain(&cell.after).copied().collect();
-        let middle = quantile::median(all.clone()).unwrap_or(0.0);
-        if cells.len() > 1 {
-            all.iter_mut().for_each(|value| *value -= middle);
-        }
-        all
+    let kind = match endpoint {
+        Endpoint::Mean(_) => Kind::Means,
+        _ => Kind::Ranks,
     };
-    let values: Vec<f64> = cells.iter().flat_map(aligned).collect();
-    test(row, &cells, &ranks(&values), options)?;
-    let effect = effect.ok_or(TOO_FAR)?;
-    row.text = text(&effect, &row.unit);
-    Ok(HasData::Tested(None))
+    let scale = scale_of(sides.into_iter().flatten());
+    of_two(kind, scale, row, options)
 }
 
-/// Tests the figures of the runs of two sides without blocks.
+/// Tests the figures of the runs.
 fn of_two(kind: Kind, scale: Scale, row: &mut Row, options: &Options) -> Result<HasData, String> {
     let sides = [&row.before_runs, &row.after_runs];
     let logs = kind == Kind::Ranks && scale == Scale::Ratio;
@@ -187,7 +139,8 @@ fn of_two(kind: Kind, scale: Scale, row: &mut Row, options: &Options) -> Result<
             (row.after, row.after_interval) = level(tested.side(true));
         }
         Kind::Means => {
-            [row.before, row.after] = [false, true].map(|later| Some(tested.mean(later) * unit))
+            [row.before, row.after] = [false, true]
+                .map(|later| Some(tested.mean(later) * unit).filter(|mean| mean.is_finite()))
         }
     }
     let value = tested.estimate().ok_or(TOO_FAR)?;
@@ -206,7 +159,7 @@ fn of_two(kind: Kind, scale: Scale, row: &mut Row, options: &Options) -> Result<
     if least > super::LEVEL {
         return Err(too_few(row.before_runs.len(), row.after_runs.len(), least));
     }
-    Ok(HasData::Tested(Some(tested)))
+    Ok(HasData::Tested(tested))
 }
 
 const TOO_FAR: &str = "the figures are too far apart for a number";
@@ -249,80 +202,33 @@ pub(super) fn bound(row: &mut Row, tested: &Tested, level: f64) {
     }
 }
 
-/// Levels of both sides and the shift between them.
-pub(super) struct Shift {
-    before: (Option<f64>, Option<Interval>),
-    after: (Option<f64>, Option<Interval>),
-    effect: Option<Effect>,
-    /// The blocks that have runs of both sides, on the effect's scale.
-    both: Vec<Cell<f64>>,
-}
-
-impl Shift {
-    /// A decile of the shift function; `None` where a run lacks it.
-    pub(super) fn of_decile(
-        tenth: usize,
-        before: &Side,
-        after: &Side,
-        options: &Options,
-    ) -> Option<super::record::Decile> {
-        let figure = |run: &Run| -> Figure<f64> {
-            let value = run.deciles.map(|deciles| deciles[tenth - 1]);
-            value
-                .filter(|value| value.is_finite())
-                .ok_or_else(String::new)
-        };
-        let shift = shift(gather([before, after], figure).ok()?, options).ok()?;
-        Some(super::record::Decile {
-            share: u32::try_from(tenth).map_or(f64::NAN, f64::from) / 10.0,
-            before: shift.before.0,
-            before_interval: shift.before.1,
-            after: shift.after.0,
-            after_interval: shift.after.1,
-            effect: shift.effect,
-        })
-    }
-}
-
-fn shift(mut cells: Vec<Cell<f64>>, options: &Options) -> Result<Shift, String> {
-    let all = cells
-        .iter()
-        .flat_map(|cell| cell.before.iter().chain(&cell.after));
-    let scale = scale_of(all);
-    for cell in &mut cells {
-        for side in [&mut cell.before, &mut cell.after] {
-            if scale == Scale::Ratio {
-                side.iter_mut().for_each(|value| *value = value.ln());
-            }
-            side.sort_unstable_by(f64::total_cmp);
-        }
-    }
-    let back = |value: f64| match scale {
-        Scale::Ratio => value.exp(),
-        Scale::Difference => value,
+/// Returns a decile of the shift function; `None` where a run lacks it.
+pub(super) fn decile(
+    tenth: usize,
+    before: &Side,
+    after: &Side,
+    options: &Options,
+) -> Option<super::record::Decile> {
+    let figure = |run: &Run| -> Figure<f64> {
+        let value = run.deciles.map(|deciles| deciles[tenth - 1]);
+        value
+            .filter(|value| value.is_finite())
+            .ok_or_else(String::new)
     };
-    let level = |side: fn(&Cell<f64>) -> &Vec<f64>| {
-        let mut all: Vec<f64> = cells.iter().flat_map(side).copied().collect();
-        all.sort_unstable_by(f64::total_cmp);
-        let ends = of_median(&all, options.resamples, options.seed);
-        let value = quantile::median_of_sorted(&all).map(back);
-        let value = value.filter(|value| value.is_finite());
-        (value, interval(value, ends, back))
-    };
-    let (before, after) = (level(|cell| &cell.before), level(|cell| &cell.after));
-
-    let both = of_both(cells)?;
-    let effect = hodges_lehmann(&both).and_then(|value| {
-        // A draw has no other values than these, whose differences are finite.
-        let statistic = |drawn: &[Cell<f64>]| hodges_lehmann(drawn).unwrap_or(f64::NAN);
-        let ends = two_sides(&both, value, options.resamples, options.seed, statistic);
-        effect(value, ends, scale)
-    });
-    Ok(Shift {
-        before,
-        after,
-        effect,
-        both,
+    let mut row = Row::new(String::new(), options.unit.clone());
+    [row.before_runs, row.after_runs] = gather([before, after], figure).ok()?;
+    let scale = scale_of(row.before_runs.iter().chain(&row.after_runs));
+    // Described, not tested: so few runs may leave it without an interval.
+    if let Ok(HasData::Tested(tested)) = of_two(Kind::Ranks, scale, &mut row, options) {
+        bound(&mut row, &tested, super::LEVEL);
+    }
+    Some(super::record::Decile {
+        share: u32::try_from(tenth).map_or(f64::NAN, f64::from) / 10.0,
+        before: row.before,
+        before_interval: row.before_interval,
+        after: row.after,
+        after_interval: row.after_interval,
+        effect: row.effect,
     })
 }
 
@@ -364,20 +270,19 @@ fn rates(
             duration: stalls.duration_ns as f64 / 1e9,
         })
     };
-    let cells = gather([before, after], figure)?;
-    let each = |side: fn(&Cell<Rate>) -> &Vec<Rate>| {
-        let rates = cells.iter().flat_map(side);
-        rates.map(|rate| rate.amount / rate.duration).collect()
-    };
-    (row.before_runs, row.after_runs) = (each(|cell| &cell.before), each(|cell| &cell.after));
-    let level = |side: fn(&Cell<Rate>) -> &Vec<Rate>| {
-        let all: Vec<Rate> = cells.iter().flat_map(side).copied().collect();
-        let ends = of_rate(&all, options.resamples, options.seed);
-        let value = Some(Rate::pooled(&all)).filter(|value| value.is_finite());
+    let sides = gather([before, after], figure)?;
+    [row.before_runs, row.after_runs] =
+        [0, 1].map(|side: usize| sides[side].iter().map(Rate::each).collect());
+    let level = |side: &[Rate]| {
+        let ends = of_rate(side, options.resamples, options.seed);
+        let value = Some(Rate::pooled(side)).filter(|value| value.is_finite());
         (value, interval(value, ends, f64::exp))
     };
-    (row.before, row.before_interval) = level(|cell| &cell.before);
-    (row.after, row.after_interval) = level(|cell| &cell.after);
+    let levels = [level(&sides[0]), level(&sides[1])];
+    [
+        (row.before, row.before_interval),
+        (row.after, row.after_interval),
+    ] = levels;
 
     // A single stall may be most of the time of all: times are tested by ranks, numbers by their means.
     let (kind, scale) = match endpoint {
@@ -389,34 +294,21 @@ fn rates(
     };
     let seen = |side: &[f64]| side.iter().any(|rate| *rate > 0.0);
     if !seen(&row.before_runs) && !seen(&row.after_runs) {
-        let runs = cells
-            .iter()
-            .flat_map(|cell| cell.before.iter().chain(&cell.after));
+        let runs = sides.iter().flatten();
         let looked: f64 = runs.map(|run| run.duration).sum();
         row.text = format!("no stall on either side in {looked:.0} s: n too small for a ratio");
         return Ok(HasData::Nothing);
     }
-    let levels = (
-        row.before,
-        row.before_interval,
-        row.after,
-        row.after_interval,
-    );
     let done = of_two(kind, scale, row, options);
-    (
-        row.before,
-        row.before_interval,
-        row.after,
-        row.after_interval,
-    ) = levels;
+    [
+        (row.before, row.before_interval),
+        (row.after, row.after_interval),
+    ] = levels;
     done
 }
 
-/// The runs' figures by block; the first run without one is the error.
-fn gather<T>(
-    sides: [&Side; 2],
-    figure: impl Fn(&Run) -> Figure<T>,
-) -> Result<Vec<Cell<T>>, String> {
+/// The runs' figures; the first run without one is the error.
+fn gather<T>(sides: [&Side; 2], figure: impl Fn(&Run) -> Figure<T>) -> Result<[Vec<T>; 2], String> {
     for side in sides {
         if side.runs.is_empty() {
             return Err(format!("{} has no run", side.name));
@@ -429,72 +321,13 @@ fn gather<T>(
             ));
         }
     }
-    let mut blocks: BTreeMap<Option<u32>, Cell<T>> = BTreeMap::new();
-    for (side, later) in sides.into_iter().zip([false, true]) {
-        for run in &side.runs {
-            let value =
-                figure(run).map_err(|why| format!("{}, run {}: {why}", side.name, run.name))?;
-            let cell = blocks.entry(run.block).or_insert_with(|| Cell {
-                before: Vec::new(),
-                after: Vec::new(),
-            });
-            if later {
-                cell.after.push(value);
-            } else {
-                cell.before.push(value);
-            }
-        }
-    }
-    Ok(blocks.into_values().collect())
-}
-
-/// The blocks in which both sides have runs.
-fn of_both<T>(mut cells: Vec<Cell<T>>) -> Result<Vec<Cell<T>>, String> {
-    cells.retain(|cell| !cell.before.is_empty() && !cell.after.is_empty());
-    if cells.is_empty() {
-        return Err("no block has runs of both sides".to_owned());
-    }
-    Ok(cells)
-}
-
-/// The permutation test of `scores`, which are those of the runs of `cells`, block by block, the earlier side's first.
-/// Puts the probability into the row; the error is that there are too few runs for any.
-fn test<T>(
-    row: &mut Row,
-    cells: &[Cell<T>],
-    scores: &[f64],
-    options: &Options,
-) -> Result<(), String> {
-    let mut rest = scores;
-    let mut blocks = Vec::with_capacity(cells.len());
-    for cell in cells {
-        let before = rest.split_off(..cell.before.len());
-        let after = rest.split_off(..cell.after.len());
-        blocks.push(Scores::new(
-            before.unwrap_or_default(),
-            after.unwrap_or_default(),
-        ));
-    }
-    let sizes = || {
-        cells
-            .iter()
-            .map(|cell| (cell.before.len(), cell.after.len()))
+    let of = |side: &Side| -> Result<Vec<T>, String> {
+        let named = |run: &Run| {
+            figure(run).map_err(|why| format!("{}, run {}: {why}", side.name, run.name))
+        };
+        side.runs.iter().map(named).collect()
     };
-    let Probability {
-        p,
-        arrangements,
-        exact,
-    } = permutation(&mut blocks, options.permutations, options.seed);
-    row.p = Some(p);
-    row.arrangements = Some(arrangements);
-    row.exact = exact;
-    // Both extremes are as far: of N arrangements 2 / N is the least.
-    let least = 2.0 / permute::arrangements(sizes());
-    if least > super::LEVEL {
-        let [before, after] = sizes().fold([0, 0], |[a, b], (c, d)| [a + c, b + d]);
-        return Err(too_few(before, after, least));
-    }
-    Ok(())
+    Ok([of(sides[0])?, of(sides[1])?])
 }
 
 /// The effect of a finite value on its scale (ratios as logarithms); `None` where that is beyond what a number can hold.
@@ -534,7 +367,8 @@ fn interval(value: Option<f64>, ends: Option<Ends>, back: impl Fn(f64) -> f64) -
 }
 
 /// `0.91x (0.88..0.94)`, `infinite (more than 1.00x)`, `0x (n too small for a bound)`, `12 ns (3 ns..21 ns)`.
-fn text(effect: &Effect, unit: &str) -> String {
+#[must_use]
+pub fn text(effect: &Effect, unit: &str) -> String {
     let Some(value) = effect.value else {
         return match effect.low {
             Some(low) => format!("infinite (more than {low:.2}x)"),

@@ -23,9 +23,6 @@ pub struct Side {
 pub struct Run {
     /// Its name for errors, as a file's name.
     pub name: String,
-    /// Runs of one block were made close together in time (an ABBA quadruple, one boot, one machine) and are compared
-    /// with each other only. Runs without a block are a block of their own.
-    pub block: Option<u32>,
     /// Runs that an occasion is made of ([`Run::of_occasion`]); 0 of a run that stands for itself.
     pub within: usize,
     /// Median of its samples.
@@ -118,7 +115,6 @@ impl Run {
         let stalls: Option<Vec<RunStalls>> = runs.iter().map(|run| run.stalls).collect();
         Run {
             name: name.into(),
-            block: None,
             within: runs.len(),
             median: middle(&|run| run.median),
             p99: middle(&|run| run.p99),

@@ -32,7 +32,7 @@ pub struct Plan {
     pub runs: usize,
     /// Seed of the first simulation; the next one has the next.
     pub seed: u64,
-    /// [`Options::permutations`], of our tests and of the peers'.
+    /// [`Options::permutations`].
     pub permutations: u32,
     /// [`Options::resamples`].
     pub resamples: u32,
@@ -205,7 +205,7 @@ fn one(plan: &Plan, seed: u64, truth: &Truth, tally: &mut Tally) {
             before_samples: &before_samples,
             after_samples: &after_samples,
         };
-        let rejected = peers::reject(&sides, plan.permutations, own);
+        let rejected = peers::reject(&sides);
         for (counts, rejected) in tally.peers.iter_mut().zip(rejected) {
             counts[column] += u32::from(rejected);
         }

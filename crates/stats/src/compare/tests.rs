@@ -2,10 +2,9 @@ use super::*;
 use crate::document::Document;
 use proptest::prelude::*;
 
-/// A side of runs whose median is given, p99 ten times that, in blocks where `per_block` is not 0.
-fn side(name: &str, medians: &[f64], per_block: usize) -> Side {
+/// A side of runs whose median is given, p99 ten times that.
+fn side(name: &str, medians: &[f64]) -> Side {
     let run = |(number, &median): (usize, &f64)| Run {
-        block: (per_block > 0).then(|| u32::try_from(number / per_block).unwrap()),
         median: Some(median),
         p99: Some(median * 10.0),
         max: Some(median * 100.0),
@@ -35,7 +34,7 @@ fn usual(before: &Side, after: &Side) -> Comparison {
 
 /// Compares two sides of medians.
 fn compared_medians(before: &[f64], after: &[f64]) -> Comparison {
-    usual(&side("before", before, 0), &side("after", after, 0))
+    usual(&side("before", before), &side("after", after))
 }
 
 fn row<'a>(comparison: &'a Comparison, name: &str) -> &'a Row {
@@ -117,50 +116,11 @@ fn the_seed_fixes_everything() {
             seed,
             ..Options::default()
         };
-        let (a, b) = (side("a", &LEVELS, 0), side("b", &times(1.02), 0));
+        let (a, b) = (side("a", &LEVELS), side("b", &times(1.02)));
         compare(&a, &b, &options)
     };
     assert_eq!(with(7), with(7));
     assert_ne!(with(7).endpoints, with(8).endpoints);
-}
-
-/// ```text
-/// block    0         1         2         3         4         5
-/// before   1  1.01   2  2.02   3  3.03   4 ...
-/// after    10 % more than its block, where blocks differ by a factor of 6
-/// ```
-#[test]
-fn blocks_take_out_what_they_share() {
-    let before: Vec<f64> = (1..=6)
-        .flat_map(|b| [f64::from(b), f64::from(b) * 1.001])
-        .collect();
-    let after: Vec<f64> = before.iter().map(|x| x * 1.1).collect();
-    let compared = |per_block| {
-        let before = side("before", &before, per_block);
-        usual(&before, &side("after", &after, per_block))
-    };
-    let (with, without) = (compared(2), compared(0));
-    assert_eq!(with.verdict.word, Word::Regression, "{}", with.verdict.text);
-    assert_eq!(without.verdict.word, Word::Inconclusive);
-    let effect = row(&with, "median").effect.unwrap();
-    assert!((effect.value.unwrap() - 1.1).abs() < 1e-9);
-    // A block of one side only is left out, and said.
-    let mut more = side("before", &before, 2);
-    more.runs[0].block = Some(9);
-    more.runs[1].block = Some(9);
-    let left = usual(&more, &side("after", &after, 2));
-    assert_eq!(left.warnings.len(), 2, "{:?}", left.warnings);
-    assert!(left.warnings[1].starts_with("block 9 has runs of one side only"));
-    assert_eq!(left.verdict.word, Word::Regression);
-    // No block of both sides: nothing to compare with.
-    for run in &mut more.runs {
-        run.block = Some(9);
-    }
-    let none = usual(&more, &side("after", &after, 2));
-    assert_eq!(
-        none.verdict.text,
-        "inconclusive: median: no block has runs of both sides"
-    );
 }
 
 #[test]
@@ -206,9 +166,9 @@ fn too_few_runs_are_said() {
 
 #[test]
 fn figures_that_are_none() {
-    let mut after = side("after", &times(1.0), 0);
+    let mut after = side("after", &times(1.0));
     after.runs[3].p99 = Some(f64::NAN);
-    let before = side("before", &LEVELS, 0);
+    let before = side("before", &LEVELS);
     let comparison = usual(&before, &after);
     assert_eq!(
         comparison.verdict.text,
@@ -218,7 +178,7 @@ fn figures_that_are_none() {
     let comparison = usual(&before, &after);
     assert_eq!(row(&comparison, "p99").text, "after, run 3: has no p99");
     // A proven endpoint decides.
-    let mut slower = side("after", &times(1.3), 0);
+    let mut slower = side("after", &times(1.3));
     slower.runs[3].p99 = Some(f64::INFINITY);
     let comparison = usual(&before, &slower);
     assert_eq!(comparison.verdict.word, Word::Regression);
@@ -329,7 +289,7 @@ fn stalls_where_there_were_none() {
 #[test]
 fn p999_needs_episodes() {
     let with = |episodes: Option<u64>| {
-        let mut side = side("s", &LEVELS, 0);
+        let mut side = side("s", &LEVELS);
         for run in &mut side.runs {
             run.p999 = run.p99.map(|p99| p99 * 3.0);
             run.episodes = episodes;
@@ -351,7 +311,7 @@ fn p999_needs_episodes() {
 #[test]
 fn the_shift_function_has_nine_steps() {
     let with = |levels: &[f64], factor: f64| {
-        let mut side = side("s", levels, 0);
+        let mut side = side("s", levels);
         for (run, level) in side.runs.iter_mut().zip(levels) {
             let tenth = |i: u32| level * (1.0 + f64::from(i) * factor);
             run.deciles = Some([1, 2, 3, 4, 5, 6, 7, 8, 9].map(tenth));
@@ -413,7 +373,6 @@ fn stalls() -> impl Strategy<Value = Option<RunStalls>> {
 
 prop_compose! {
     fn any_run()(
-        block in prop::option::of(0u32..3),
         median in figure(),
         p99 in figure(),
         p999 in figure(),
@@ -425,7 +384,6 @@ prop_compose! {
     ) -> Run {
         Run {
             name: "r".to_owned(),
-            block,
             within: 0,
             median,
             p99,
@@ -443,20 +401,15 @@ prop_compose! {
 /// past the first check.
 fn any_side() -> impl Strategy<Value = Side> {
     let hostile = prop::collection::vec(any_run(), 0..12);
-    let nearly = (
-        3usize..12,
-        any::<prop::sample::Index>(),
-        figure(),
-        figure(),
-        0usize..4,
-    )
-        .prop_map(|(runs, at, one, scale, per_block)| {
+    let nearly = (3usize..12, any::<prop::sample::Index>(), figure(), figure()).prop_map(
+        |(runs, at, one, scale)| {
             let scale = scale.filter(|scale| scale.is_finite()).unwrap_or(1.0);
             let levels: Vec<f64> = (0..runs).map(|i| scale * (1.0 + i as f64)).collect();
-            let mut side = side("s", &levels, per_block);
+            let mut side = side("s", &levels);
             side.runs[at.index(runs)].median = one;
             side.runs
-        });
+        },
+    );
     prop_oneof![hostile, nearly].prop_map(|runs| Side {
         name: "s".to_owned(),
         runs,

@@ -18,7 +18,7 @@
 use stopgap_events::random::Random;
 
 use super::record::Scale;
-use super::resample::{Cell, Ends};
+use super::resample::Ends;
 use super::shift::hodges_lehmann;
 
 /// Up to so many arrangements are all gone through: 8 runs against 8.
@@ -166,10 +166,7 @@ impl Tested {
     /// The shift, or the logarithm of the ratio; infinite where a mean is 0. `None` where it is no number.
     pub(super) fn estimate(&self) -> Option<f64> {
         let value = match (self.kind, self.scale) {
-            (Kind::Ranks, _) => hodges_lehmann(&[Cell {
-                before: self.before.clone(),
-                after: self.after.clone(),
-            }])?,
+            (Kind::Ranks, _) => hodges_lehmann(&self.before, &self.after)?,
             (Kind::Means, Scale::Difference) => self.mean(true) - self.mean(false),
             (Kind::Means, Scale::Ratio) => (self.mean(true) / self.mean(false)).ln(),
         };

@@ -1,17 +1,15 @@
 //! What others use, on the same data: which of these calls two sides different at 5 %.
 
-use super::super::permute::{Scores, permutation, ranks};
+use super::super::order::ranks;
 use super::world::{Figures, SAMPLES};
 use crate::bootstrap::{Z_975, t_975};
 
 /// Their names, in the order of [`reject`].
-pub(super) const NAMES: [&str; 6] = [
+pub(super) const NAMES: [&str; 4] = [
     "pooled t on raw samples",
     "ministat on run means",
     "Mann-Whitney on raw samples",
     "Mann-Whitney on run medians",
-    "permutation of run stall counts",
-    "permutation of run log p99.9",
 ];
 
 /// Both sides as they are.
@@ -24,21 +22,14 @@ pub(super) struct Sides<'a> {
 }
 
 /// Which of them find a difference. As many runs on both sides.
-pub(super) fn reject(sides: &Sides<'_>, draws: u32, seed: u64) -> [bool; NAMES.len()] {
+pub(super) fn reject(sides: &Sides<'_>) -> [bool; NAMES.len()] {
     let [means, medians] = [|run: &Figures| run.mean, |run: &Figures| run.median]
         .map(|of| [sides.before, sides.after].map(|side| side.iter().map(of).collect::<Vec<_>>()));
-    let permuted = |of: fn(&Figures) -> f64| {
-        let [before, after] =
-            [sides.before, sides.after].map(|side| side.iter().map(of).collect::<Vec<_>>());
-        permutation(&mut [Scores::new(&before, &after)], draws, seed).p <= 0.05
-    };
     [
         pooled(sides),
         student(&means),
         raw_ranks(sides.before_samples, sides.after_samples),
         run_ranks(&medians),
-        permuted(|run| f64::from(run.long)),
-        permuted(|run| run.p999.ln()),
     ]
 }
 

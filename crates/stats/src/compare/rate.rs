@@ -1,0 +1,28 @@
+//! Rates: so much in so long a time.
+
+/// An amount (of stalls, of time) in a duration.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Rate {
+    pub(super) amount: f64,
+    /// More than 0.
+    pub(super) duration: f64,
+}
+
+impl Rate {
+    /// The rate of this run.
+    pub(super) fn each(&self) -> f64 {
+        self.amount / self.duration
+    }
+
+    /// All amounts over all durations; NaN of none.
+    pub(super) fn pooled(runs: &[Rate]) -> f64 {
+        let (amount, duration) = Rate::sum(runs);
+        amount / duration
+    }
+
+    fn sum(runs: &[Rate]) -> (f64, f64) {
+        runs.iter().fold((0.0, 0.0), |(amount, duration), run| {
+            (amount + run.amount, duration + run.duration)
+        })
+    }
+}
