@@ -205,7 +205,7 @@ fn git_bisect_run_with_commands_finds_the_commit() {
     let good_build = folder.join("good-build");
     std::fs::write(&good_build, format!("{good}\n")).unwrap();
     let step = format!(
-        "cp source build || exit 125; {STOPGAP} compare --bisect -o {} --endpoint 'minor faults' --margin 25% -n 6 \
+        "cp source build || exit 125; {STOPGAP} compare --bisect -o {} --endpoint 'minor faults' --margin 25% \
          --run 'sh {}' --run 'sh ./build'",
         folder.display(),
         good_build.display()

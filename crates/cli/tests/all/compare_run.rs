@@ -24,34 +24,50 @@ fn gathered(run: &Run) -> PathBuf {
     found.expect("the runs are kept")
 }
 
+/// The letters that the runs appended to a file.
+fn log(run: &Run) -> String {
+    run.read("log").replace('\n', "")
+}
+
 #[test]
 fn commands_are_run_in_turn_and_kept() {
     let run = Run::new();
-    let flags = "-n 7 --json --seed 3";
-    let done = compare(&run, "echo A >> log", "echo B >> log; sleep 0.1", flags);
-    has(&done.err, &["26 runs, about ", "seed 3"]);
+    let words = [
+        "compare",
+        "--run",
+        "echo A >> log",
+        "--run",
+        "echo B >> log; sleep 0.1",
+    ];
+    let mut command = run.command(&words);
+    command.args(["--endpoint", "elapsed time", "--json", "--seed", "3"]);
+    let done = Done::new("compare --endpoint", &command.output().unwrap());
+    has(
+        &done.err,
+        &[
+            "runs in turn until it is decided, for 5 min at most",
+            "seed 3",
+        ],
+    );
     let record = done.document(SCHEMA);
     assert_eq!(record["verdict"]["word"], "regression");
     assert_eq!(record["endpoints"][0]["name"], "elapsed time");
     assert_eq!(record["endpoints"][0]["unit"], "s");
     let after = record["endpoints"][0]["after"].as_f64().unwrap();
     assert!(after >= 0.1, "{after}");
+    // Decided as soon as anything can be: it takes 100 times as long.
+    assert_eq!(record["looked"]["units"], record["looked"]["least"]);
 
-    // One run of each first, then A against A, then blocks of four.
-    let log = run.read("log").replace('\n', "");
-    assert_eq!(log[..14], format!("AB{}", "A".repeat(12)));
-    let runs = &log[14..];
-    assert_eq!((runs.len(), runs.matches('A').count()), (14, 7));
+    // One run of each first, then blocks of four.
+    let log = log(&run);
+    assert_eq!(&log[..2], "AB");
+    let runs = &log[2..];
     for four in runs.as_bytes().chunks(4) {
-        assert!(
-            [&b"ABBA"[..], b"BAAB", b"AB", b"BA"].contains(&four),
-            "{log}"
-        );
+        assert!([&b"ABBA"[..], b"BAAB"].contains(&four), "{log}");
     }
     let kept = gathered(&run);
     let file = std::fs::read_to_string(&kept).unwrap();
     let file = valid("stopgap.gather-1.json", &file);
-    assert_eq!(file["floor"].as_array().unwrap().len(), 12);
     for (made, letter) in file["runs"].as_array().unwrap().iter().zip(runs.chars()) {
         let label = if letter == 'A' { "before" } else { "after" };
         assert_eq!(made["label"], label);
@@ -66,12 +82,66 @@ fn commands_are_run_in_turn_and_kept() {
     again["command"] = record["command"].clone();
     assert_eq!(again, record);
     let screen = run.stopgap(format!("compare {kept} --verbose")).out;
-    let floor = "\n6 runs a side";
-    has(&screen, &[floor, "voluntary switches"]);
+    has(&screen, &[" blocks of 4 runs\n", "voluntary switches"]);
     let kept = kept.to_string();
     let words = ["compare", &kept, "--endpoint", "minor faults", "--json"];
     let other = Done::new("compare --endpoint", &run.output(&words)).document(SCHEMA);
     assert_eq!(other["endpoints"][0]["name"], "minor faults");
+}
+
+/// CPU time is compared side by side; what a second run beside it would change is not.
+#[test]
+fn commands_run_side_by_side_where_that_is_fair() {
+    let run = Run::new();
+    let spin = |n: u32| format!("i=0; while [ $i -lt {n} ]; do i=$((i+1)); done");
+    let done = compare(&run, &spin(20_000), &spin(40_000), "--json");
+    has(&done.err, &["runs side by side on CPU "]);
+    let record = done.document(SCHEMA);
+    assert_eq!(record["verdict"]["word"], "regression", "{record}");
+    assert_eq!(record["endpoints"][0]["name"], "CPU time");
+    assert!(record["looked"]["cpu"].is_u64(), "{record}");
+    let screen = compare(&run, &spin(20_000), &spin(40_000), "").out;
+    has(
+        &screen,
+        &["WORSE\nCPU time ", " pairs, side by side on CPU "],
+    );
+    // Only one of it at a time: a second one fails.
+    let lone = "exec 9> only; flock -n 9 || exit 7; sleep 0.05";
+    let done = compare(&run, lone, lone, "-n 20 --max-time 2m").ok();
+    has(
+        &done.err,
+        &[
+            "side by side 'exec 9> only",
+            "runs are made in turn",
+            "\nstopgap: runs in turn until",
+        ],
+    );
+    for (flags, says) in [
+        ("--side-by-side", "says nothing: leave --side-by-side out"),
+        ("--side-by-side --in-turn", "cannot be used with"),
+        ("--max-time 1ms", "nothing can be decided in 1 s: it takes "),
+        (
+            "-n 9",
+            "-n 9 can decide nothing: it takes 10 runs a side side by side, 20 in turn",
+        ),
+    ] {
+        let words = [
+            "compare",
+            "--run",
+            "sleep 0.01",
+            "--run",
+            "sleep 0.01",
+            "--endpoint",
+            "elapsed time",
+        ];
+        let output = run.command(&words).args(flags.split(' ')).output().unwrap();
+        has(&Done::new(flags, &output).err, &[says]);
+    }
+    let unknown = compare(&run, "true", "true", "--endpoint naps").ends(1);
+    has(
+        &unknown.err,
+        &["a command has no 'naps'; there is CPU time, elapsed time"],
+    );
 }
 
 #[test]
@@ -88,7 +158,7 @@ fn a_command_that_fails_is_named_with_its_last_words() {
     has(&done.err, &["it printed: last\n"]);
     // It fails later: what was measured is kept.
     let later = "echo >> count; test $(wc -l < count) -lt 4";
-    let done = compare(&run, "true", later, "-n 6");
+    let done = compare(&run, "true", later, "--in-turn");
     has(&done.err, &["failed with exit status 1"]);
     let kept = done
         .err
@@ -110,11 +180,12 @@ fn ctrl_c_reports_what_was_measured() {
     let words = [
         "compare",
         "--run",
-        "sleep 0.005",
+        &hangs.replace("-e pid", "-e none"),
         "--run",
         hangs,
-        "-n",
-        "2000",
+        "--in-turn",
+        "--margin",
+        "0",
     ];
     let mut command = run.command(&[&words[..], &["--fail-on", "regression"]].concat());
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -122,7 +193,7 @@ fn ctrl_c_reports_what_was_measured() {
     let mut line = String::new();
     let stderr = child.stderr.take().unwrap();
     BufReader::new(stderr).read_line(&mut line).unwrap();
-    has(&line, &["4020 runs"]);
+    has(&line, &["runs in turn until it is decided"]);
     std::thread::sleep(Duration::from_millis(700));
     run.write("pid", "");
     wait_for("the command that hangs", || {
@@ -152,12 +223,14 @@ fn nobody_may_gather() {
         ));
     }
     let run = Run::new();
-    let words = ["compare", "--run", "true", "--run", "true", "-n", "2"];
+    let words = [
+        "compare", "--run", "true", "--run", "true", "-n", "10", "--margin", "0",
+    ];
     let output = run.as_nobody(&words).output().unwrap();
     let done = Done::new("compare as nobody", &output).ok();
     assert!(
         done.out
-            .starts_with("CANNOT TELL\nelapsed time: n too small"),
+            .starts_with("CANNOT TELL WHETHER IT DIFFERS\nCPU time "),
         "{done:#?}"
     );
 }

@@ -42,8 +42,8 @@ fn a_comparison_has_a_page() {
         "sleep 0.002",
         "--run",
         "sleep 0.02",
-        "-n",
-        "6",
+        "--endpoint",
+        "elapsed time,CPU time",
         "-o",
         "runs",
     ];
@@ -54,7 +54,7 @@ fn a_comparison_has_a_page() {
         " ms</td>",
         "sleep 0.02 against sleep 0.002",
         "elapsed time, run by run",
-        "user time",
+        "CPU time",
     ];
     has(&gathered, &parts);
     for zero in ["0.00 s", "-0.00"] {
