@@ -34,7 +34,7 @@ use crate::voice::{self, Voice};
 use crate::{output, places};
 
 pub(crate) use chunks::{Advise, AdviseChunks, AdviseQuestion, ChunksInput, ReplayChunks};
-pub(crate) use compare::{Compare, FailOn};
+pub(crate) use compare::{CannotTell, Compare, FailOn};
 pub(crate) use kernels::Kernels;
 pub(crate) use ministat::Ministat;
 pub(crate) use probe::{
@@ -50,6 +50,7 @@ pub(crate) use run::RunFix;
 pub(crate) use shell::{Completions, Man, Shell};
 pub use values::count;
 use values::{MOST_OPERATIONS, age, between, pid, size};
+pub(crate) use values::{margin, time};
 pub(crate) use watch::{FAULT, Frame, FrameOf, Limit, MapGrowth, Resource, Watch, What};
 
 /// Find the stall, name its cause, try the fix, before you patch the kernel.

@@ -15,11 +15,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use stopgap_events::machine::Environment;
+use stopgap_events::units::Nanos;
 use stopgap_kernel::Linux;
 use stopgap_kernel::clock::Clock;
 use stopgap_report::compare::{Beside, screen};
 use stopgap_report::gate::{self, Standing};
-use stopgap_stats::anytime::{ALPHA, MARGIN, least_units};
+use stopgap_stats::anytime::MARGIN;
 use stopgap_stats::compare::{Comparison, Endpoint, Options, Side, Word, compare};
 use stopgap_stats::document::Document;
 use stopgap_stats::gather::{Gathered, TESTED, names};
@@ -30,6 +31,9 @@ use crate::output::Printed;
 use crate::session::tell;
 use crate::whole_file::WholeFile;
 use crate::{output, session, voice};
+
+/// For how long units are begun, unless told otherwise.
+const MAX_TIME: Nanos = Nanos::secs(300);
 
 /// By what share files may differ and be the same, unless told otherwise.
 const MARGIN_OF_FILES: f64 = 0.05;
@@ -52,6 +56,7 @@ struct Input {
 }
 
 pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
+    let args = &chosen(args.clone())?;
     let asked = Asked::from_args(args)?;
     let directory = args.place.directory()?;
     // Before the work, so that an unwritable place is an error at once.
@@ -88,6 +93,7 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
     }
     report(args, &comparison, &input, directory.as_deref())?;
     if (args.bisect || args.fail_on.is_some())
+        && args.cannot_tell != Some(args::CannotTell::Pass)
         && comparison.verdict.word == Word::NoDifferenceProven
     {
         tell(
@@ -96,6 +102,19 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
         );
     }
     Ok(ExitCode::from(status(args, comparison.verdict.word)))
+}
+
+/// The flags, and where one was not given what the project has chosen.
+fn chosen(mut args: args::Compare) -> Result<args::Compare, Failure> {
+    let settings = crate::settings::of_compare()?;
+    args.margin = args.margin.or(settings.margin()?);
+    args.cannot_tell = args.cannot_tell.or(settings.cannot_tell);
+    args.max_time = args.max_time.or(settings.max_time()?);
+    // Files have figures of other names.
+    if args.endpoint.is_empty() && !args.commands.is_empty() {
+        args.endpoint = settings.endpoint;
+    }
+    Ok(args)
 }
 
 /// Where the runs come from.
@@ -165,14 +184,6 @@ fn of_commands<'a>(
             known.join(", ")
         )));
     }
-    let least = least_units(ALPHA, endpoints.len());
-    if (args.n as usize) < least {
-        return Err(Failure::error(format!(
-            "-n {} can decide nothing: it takes {least} runs a side side by side, {} in turn",
-            args.n,
-            2 * least
-        )));
-    }
     Ok(gather::Asked {
         commands: gather::Commands {
             lines,
@@ -186,7 +197,9 @@ fn of_commands<'a>(
         endpoints,
         margin: args.margin.unwrap_or(MARGIN),
         most: args.n,
-        max_time: args.max_time,
+        few: false,
+        max_time: args.max_time.unwrap_or(MAX_TIME),
+        same_output: args.same_output,
         seed: session::seed(args.seed),
     })
 }
@@ -257,6 +270,9 @@ fn report(
 fn status(args: &args::Compare, word: Word) -> u8 {
     let (bad, cannot_tell) = match (args.bisect, args.fail_on) {
         (true, _) => (BISECT_BAD, BISECT_SKIP),
+        (_, Some(args::FailOn::Regression)) if args.cannot_tell == Some(args::CannotTell::Pass) => {
+            (REGRESSION, DONE)
+        }
         (_, Some(args::FailOn::Regression)) => (REGRESSION, CANNOT_TELL),
         (_, None) => return DONE,
     };

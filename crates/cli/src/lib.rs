@@ -45,6 +45,7 @@ mod run;
 #[cfg(test)]
 mod schemas;
 mod session;
+mod settings;
 mod shell;
 mod snapshot;
 mod voice;

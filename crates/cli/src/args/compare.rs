@@ -11,7 +11,7 @@ use super::values::{few, margin, time};
 /// Most runs a side unless told otherwise.
 const MOST: u32 = 5_000;
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 A file or a directory per side:
   stopgap compare old.json new.json
@@ -25,6 +25,9 @@ Two commands, run here until it is decided; then the same runs once more:
 The unit of evidence of files is an occasion (a file of runs made within
 minutes): fewer than 5 per side prove nothing about two endpoints. docs/compare.md
 says how the command tests, and how often it is wrong.
+
+[compare] of stopgap.toml in this directory may set endpoint (a list), margin,
+max-time and cannot-tell; a flag goes first.
 
 Exit status: 0 compared, 1 error. With --fail-on regression: 0 improvement or
 not worse, 1 error, 2 regression, 4 no difference proven or inconclusive. With
@@ -49,9 +52,9 @@ pub(crate) struct Compare {
     #[arg(short, long, value_name = "N", requires = "commands", conflicts_with_all = ["sides", "before", "after"], default_value_t = MOST,
           value_parser = few::<2, 5_000>)]
     pub(crate) n: u32,
-    /// Begin no run of --run after this time.
-    #[arg(long, value_name = "TIME", requires = "commands", default_value = "5m", value_parser = time)]
-    pub(crate) max_time: Nanos,
+    /// Begin no run of --run after this time [default: 5m].
+    #[arg(long, value_name = "TIME", requires = "commands", value_parser = time)]
+    pub(crate) max_time: Option<Nanos>,
     /// Run both commands of --run at the same time on one CPU [default: where only CPU time, faults
     /// or memory are tested, and each command uses one CPU].
     #[arg(long, requires = "commands", conflicts_with = "in_turn")]
@@ -59,6 +62,9 @@ pub(crate) struct Compare {
     /// Run the commands of --run one after the other.
     #[arg(long, requires = "commands")]
     pub(crate) in_turn: bool,
+    /// Refuse commands of --run whose first runs print different text.
+    #[arg(long, requires = "commands")]
+    pub(crate) same_output: bool,
     /// Take a change by less than this share for none [default: 3% with --run, 5% of files].
     #[arg(long, value_name = "SHARE", value_parser = margin, allow_hyphen_values = true)]
     pub(crate) margin: Option<f64>,
@@ -90,6 +96,9 @@ pub(crate) struct Compare {
     /// Exit with the result: 0 improvement or not worse, 2 regression, 4 cannot tell.
     #[arg(long, value_name = "WORD")]
     pub(crate) fail_on: Option<FailOn>,
+    /// What --fail-on does where it cannot tell: fail (status 4) or pass [default: fail].
+    #[arg(long, value_name = "WHAT", requires = "fail_on")]
+    pub(crate) cannot_tell: Option<CannotTell>,
     /// Exit as git bisect run reads it: 0 good, 1 bad, 125 cannot tell (errors, too).
     #[arg(long, conflicts_with = "fail_on")]
     pub(crate) bisect: bool,
@@ -106,6 +115,15 @@ pub(crate) struct Compare {
     /// file is replaced as a whole.
     #[arg(long, value_name = "FILE")]
     pub(crate) openmetrics: Option<PathBuf>,
+}
+
+/// What a gate does where nothing is proven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CannotTell {
+    // Not doc comments: clap would lay all flags out in another way for them.
+    Pass,
+    Fail,
 }
 
 /// The verdict that fails a gate.

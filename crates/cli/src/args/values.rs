@@ -28,7 +28,7 @@ pub(super) fn size(text: &str) -> Result<Bytes, String> {
 }
 
 /// A time; of hours and days, too, because what watches runs for days.
-pub(super) fn time(text: &str) -> Result<Nanos, String> {
+pub(crate) fn time(text: &str) -> Result<Nanos, String> {
     const UNITS: [(char, Nanos); 2] = [('h', Nanos::secs(3_600)), ('d', Nanos::secs(24 * 3_600))];
     let long = UNITS.into_iter().find_map(|(letter, unit)| {
         let number: u64 = text.strip_suffix(letter)?.parse().ok()?;
@@ -136,7 +136,7 @@ pub(super) fn few<const LEAST: u64, const MOST: u64>(text: &str) -> Result<u32, 
 
 /// A share, as `5%` or `0.05`: 0 to less than 10. Without the sign it is less than 1: most people who write `2` mean 2 %, and what
 /// is 200 % passes every gate.
-pub(super) fn margin(text: &str) -> Result<f64, String> {
+pub(crate) fn margin(text: &str) -> Result<f64, String> {
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |n| (n, 100.0));
     let share = number.trim().parse::<f64>().map(|number| number / whole);
     let most = if whole > 1.0 { 10.0 } else { 1.0 };

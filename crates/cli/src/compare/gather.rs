@@ -65,8 +65,12 @@ pub(crate) struct Asked<'a> {
     pub(crate) margin: f64,
     /// Most runs a side.
     pub(crate) most: u32,
+    /// Whether so few that nothing can be decided are made all the same, for what they describe.
+    pub(crate) few: bool,
     /// For how long new units are begun.
     pub(crate) max_time: Nanos,
+    /// Whether both must print the same at first.
+    pub(crate) same_output: bool,
     pub(crate) seed: u64,
 }
 
@@ -83,6 +87,12 @@ pub(crate) fn gather(
     directory: Option<&Path>,
 ) -> Result<(Gathered, Option<PathBuf>), Failure> {
     signals::install();
+    let alone = asked
+        .endpoints
+        .iter()
+        .any(|name| ALONE.contains(&name.as_str()));
+    let in_turn = asked.way == Way::InTurn || (asked.way == Way::Best && alone);
+    enough_runs(asked, if in_turn { 2 } else { 1 })?;
     let lines = asked.commands.lines;
     let environment = environment::read(&Linux);
     let shell = Shell::new()?;
@@ -95,6 +105,7 @@ pub(crate) fn gather(
         max_seconds: asked.max_time.0 as f64 / 1e9,
     };
     let per_unit = if cpu.is_some() { 1 } else { 2 };
+    enough_runs(asked, per_unit)?;
     let unit = Nanos(pair.0 * per_unit);
     enough_time(asked, unit)?;
     let mut gathered = Gathered {
@@ -173,10 +184,23 @@ fn first(
     shell: &Shell,
     environment: &Environment,
 ) -> Result<(Option<u32>, Nanos), Failure> {
-    let mut alone = Vec::new();
+    let (mut alone, mut printed) = (Vec::new(), Vec::new());
     for label in [Label::Before, Label::After] {
         let made = shell.unit(&asked.commands, None, &[label])?;
         alone.extend(made.ok_or_else(interrupted)?);
+        printed.push(shell.printed()?);
+    }
+    if asked.same_output && printed[0] != printed[1] {
+        let differ = printed[0]
+            .lines()
+            .zip(printed[1].lines())
+            .find(|(a, b)| a != b);
+        let (a, b) = differ.unwrap_or(("the end", "more lines"));
+        return Err(Failure::error(format!(
+            "the commands print different text: '{}' and '{}'",
+            shown(a),
+            shown(b)
+        )));
     }
     let pair = alone
         .iter()
@@ -222,15 +246,33 @@ fn first(
     }
 }
 
+/// The beginning of a line.
+fn shown(line: &str) -> String {
+    line.chars().take(80).collect()
+}
+
 fn interrupted() -> Failure {
     Failure::error("interrupted before the first run")
+}
+
+/// Refuses so few runs that nothing can be decided, where a unit has `per_unit` of each side.
+fn enough_runs(asked: &Asked<'_>, per_unit: u64) -> Result<(), Failure> {
+    let least = least_units(ALPHA, asked.endpoints.len());
+    if asked.few || u64::from(asked.most) >= least as u64 * per_unit {
+        return Ok(());
+    }
+    Err(Failure::error(format!(
+        "-n {} can decide nothing: it takes {least} runs a side side by side, {} in turn",
+        asked.most,
+        2 * least
+    )))
 }
 
 /// Refuses a limit of time within which nothing can be decided.
 fn enough_time(asked: &Asked<'_>, unit: Nanos) -> Result<(), Failure> {
     let least = least_units(ALPHA, asked.endpoints.len()) as u64;
     let needed = Nanos(unit.0.saturating_mul(least));
-    if needed <= asked.max_time {
+    if asked.few || needed <= asked.max_time {
         return Ok(());
     }
     Err(Failure::error(format!(
@@ -409,18 +451,27 @@ impl Shell {
         )))
     }
 
-    /// The last lines that were printed.
-    fn last(&self) -> String {
+    /// What was printed.
+    fn printed(&self) -> Result<String, Failure> {
         let mut text = Vec::new();
         let path = format!(
             "/proc/self/fd/{}",
             std::os::fd::AsRawFd::as_raw_fd(&self.printed)
         );
         let read = File::open(path).and_then(|file| file.take(2 * KEPT).read_to_end(&mut text));
-        if let Err(error) = read {
-            return format!("what it printed cannot be read: {error}");
+        match read {
+            Ok(_) => Ok(String::from_utf8_lossy(&text).into_owned()),
+            Err(error) => Err(Failure::error(format!(
+                "what it printed cannot be read: {error}"
+            ))),
         }
-        let text = String::from_utf8_lossy(&text);
+    }
+
+    /// The last lines that were printed.
+    fn last(&self) -> String {
+        let Ok(text) = self.printed() else {
+            return "what it printed cannot be read".to_owned();
+        };
         let lines: Vec<&str> = text
             .lines()
             .filter(|line| !line.trim().is_empty())

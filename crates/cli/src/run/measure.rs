@@ -92,7 +92,9 @@ pub(super) fn run(args: &args::RunFix, fixed: &Fixed) -> Result<ExitCode, Failur
         endpoints: vec!["elapsed time".to_owned(), TESTED.to_owned()],
         margin: MARGIN,
         most: args.n,
+        few: true,
         max_time: MAX_TIME,
+        same_output: false,
         seed: session::seed(args.seed),
     };
     let (gathered, runs) = gather(&asked, directory.as_deref())?;

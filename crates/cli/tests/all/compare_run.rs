@@ -144,6 +144,87 @@ fn commands_run_side_by_side_where_that_is_fair() {
     );
 }
 
+/// What a project chose stands in one file; a flag goes first. A gate that cannot tell does what was chosen.
+#[test]
+fn settings_of_the_project() {
+    let run = Run::new();
+    run.write(
+        "stopgap.toml",
+        "[compare]\nendpoint = [\"minor faults\"]\nmargin = \"0%\"\ncannot-tell = \"pass\"\n",
+    );
+    let open = |flags: &str| {
+        compare(
+            &run,
+            "true",
+            "true",
+            &format!("-n 12 --fail-on regression {flags}"),
+        )
+    };
+    let said = open("--endpoint CPU_time").ends(1);
+    has(&said.err, &["a command has no 'CPU_time'"]);
+    let passed = open("--json");
+    let record = passed.document(SCHEMA);
+    assert_eq!(
+        (&record["margin"], &record["endpoints"][0]["name"]),
+        (&0.0.into(), &"minor faults".into())
+    );
+    let words = [
+        "compare",
+        "--run",
+        "sleep 0.01",
+        "--run",
+        "sleep 0.01",
+        "--endpoint",
+        "elapsed time",
+        "-n",
+        "20",
+        "--fail-on",
+        "regression",
+    ];
+    for (flags, status) in [(&[][..], 0), (&["--cannot-tell", "fail"], 4)] {
+        let output = run.command(&words).args(flags).output().unwrap();
+        let done = Done::new("compare with settings", &output).ends(status);
+        has(&done.out, &["CANNOT TELL WHETHER IT DIFFERS\n"]);
+    }
+    run.write("stopgap.toml", "[compare]\nmargins = \"1%\"\n");
+    run.refuses(
+        "compare a b",
+        &["stopgap.toml: line 2: unknown field `margins`"],
+    );
+    run.write("stopgap.toml", "[compare]\nmargin = \"much\"\n");
+    run.refuses("compare a b", &["stopgap.toml: 'much' is no margin"]);
+}
+
+#[test]
+fn commands_that_print_different_text_are_refused_where_that_is_asked() {
+    let run = Run::new();
+    let done = compare(
+        &run,
+        "echo same; echo a",
+        "echo same; echo b",
+        "--same-output",
+    )
+    .ends(1);
+    has(
+        &done.err,
+        &["the commands print different text: 'a' and 'b'"],
+    );
+    compare(
+        &run,
+        "echo same",
+        "printf 'same\\n'",
+        "--same-output -n 10 --in-turn",
+    )
+    .ends(1);
+    compare(
+        &run,
+        "echo same",
+        "printf 'same\\n'",
+        "--same-output -n 20 --in-turn",
+    )
+    .ok();
+}
+
 #[test]
 fn a_command_that_fails_is_named_with_its_last_words() {
     let run = Run::new();
