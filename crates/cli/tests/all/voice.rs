@@ -130,7 +130,7 @@ fn without_a_record_nothing_is_written() {
         "replay roundtrip --client poll --server poll --k 1 --work 0 --policy linux-6.12",
         "advise chunks --device 4K,64K --access linear --buffers 1 --policy old",
         "compare a b",
-        "compare --run true --run true -n 2",
+        "compare --run true --run true -n 10",
         "run --fix batch-client --measure -n 2 -- true",
     ] {
         let line = match line.split_once(" -- ") {
