@@ -39,7 +39,7 @@
 //! Ham, Tingley and Bojinov (*Anytime-valid linear models and regression adjusted causal inference in randomized
 //! experiments*, 2022) for the same aim with the randomization as the only assumption.
 //!
-//! What [`simulate`] measures is in `docs/compare.md`.
+//! [`simulate`] measures what all of this is worth.
 
 mod bet;
 mod scale;
@@ -194,7 +194,7 @@ pub struct Look {
     pub e: f64,
     /// Why the word is not `same` although the interval lies within the margin.
     pub not_same: Option<NotSame>,
-    /// Units that are expected to be needed beyond these; absent where decided or unknown.
+    /// Units that are expected to be needed beyond these, within a factor of 2 mostly; absent where decided or unknown.
     pub more: Option<usize>,
 }
 
@@ -302,11 +302,29 @@ impl Sequence {
         if !(self.resolution <= self.options.margin / 2.0) {
             return Some(NotSame::Resolution);
         }
-        let n = self.units.len() as f64;
-        let mean = self.mean()?;
-        let squares: f64 = self.units.iter().map(|unit| (unit.d - mean).powi(2)).sum();
-        let error = (squares / (n * (n - 1.0).max(1.0))).sqrt();
+        let (mean, error) = self.mean_and_error()?;
         (mean.abs() + ERRORS * error > self.options.margin).then_some(NotSame::Mean)
+    }
+
+    /// Returns how many units more bring the mean within the margin, if mean and spread stay as they are.
+    fn until_mean_fits(&self) -> f64 {
+        let Some((mean, error)) = self.mean_and_error() else {
+            return f64::INFINITY;
+        };
+        let room = self.options.margin - mean.abs();
+        if room <= 0.0 {
+            return f64::INFINITY;
+        }
+        // The error falls with the square root of the units.
+        self.units.len() as f64 * ((ERRORS * error / room).powi(2) - 1.0)
+    }
+
+    /// Returns the mean of all differences and its standard error.
+    fn mean_and_error(&self) -> Option<(f64, f64)> {
+        let mean = self.mean()?;
+        let n = self.units.len() as f64;
+        let squares: f64 = self.units.iter().map(|unit| (unit.d - mean).powi(2)).sum();
+        Some((mean, (squares / (n * (n - 1.0).max(1.0))).sqrt()))
     }
 
     fn mean(&self) -> Option<f64> {
@@ -374,29 +392,54 @@ impl Sequence {
                 .filter(|_| undecided && self.is_within_margin()),
             more: estimate
                 .filter(|_| undecided)
-                .and_then(|estimate| self.more(estimate, low, high)),
+                .and_then(|estimate| self.more(estimate)),
         }
     }
 
-    /// Returns how many units more are expected to be needed. The distance of an end from the estimate falls with the square
-    /// root of the units: it must reach 0 for a difference, or the margin for `same`.
-    fn more(&self, estimate: f64, low: f64, high: f64) -> Option<usize> {
-        let n = self.units.len() as f64;
-        let (down, up) = (estimate - low, high - estimate);
-        let differ = if estimate > 0.0 { down } else { up } / estimate.abs();
-        let (below, above) = (
-            self.options.margin + estimate,
-            self.options.margin - estimate,
-        );
-        let same = if self.resolution > self.options.margin / 2.0 || below <= 0.0 || above <= 0.0 {
-            f64::INFINITY
-        } else {
-            (down / below).max(up / above)
+    /// Returns how many units more are expected to be needed: the evidence that is missing, over what a unit is expected to add to
+    /// it if all differences are normal around the estimate.
+    fn more(&self, estimate: f64) -> Option<usize> {
+        let scale = self.scale.get()?;
+        let enough = self.options.enough();
+        let units = |evidence: f64, distance: f64| {
+            if distance <= 0.0 {
+                return f64::INFINITY;
+            }
+            let deviations = distance / scale;
+            // The best rate adds the square's half for few deviations, and at most the logarithm of 2.
+            let most = std::f64::consts::LN_2;
+            let growth = most * (1.0 - (-deviations * deviations / (2.0 * most)).exp());
+            // A bad beginning is a part of the stake lost, not all of it.
+            (enough / evidence.max(1e-3)).ln().max(0.0) / growth
         };
-        // Not a number where nothing is known of an end.
-        let times = [differ, same].into_iter().filter(|times| times.is_finite());
-        let units = n * times.fold(f64::INFINITY, f64::min).powi(2);
-        (units <= FARTHEST).then(|| (units - n).ceil().max(1.0) as usize)
+        let side = if estimate > 0.0 {
+            &self.from_below
+        } else {
+            &self.from_above
+        };
+        let differ = units(side.at_zero.sum(), estimate.abs());
+
+        let margin = self.options.margin;
+        let end = |sign: f64, side: &Side| {
+            if side.bound >= -margin {
+                return 0.0;
+            }
+            let evidence = bet::stakes(&self.units, sign, -margin).sum();
+            units(evidence, margin + sign * estimate)
+        };
+        let same = match self.not_same() {
+            Some(NotSame::Resolution) => f64::INFINITY,
+            Some(NotSame::Mean) => self.until_mean_fits(),
+            None => 0.0,
+        };
+        let same = same
+            .max(end(1.0, &self.from_below))
+            .max(end(-1.0, &self.from_above));
+        let more = differ.min(same);
+        let at_least = least_units(self.options.alpha, self.options.endpoints)
+            .saturating_sub(self.units.len())
+            .max(1);
+        (more <= FARTHEST).then(|| (more.ceil() as usize).max(at_least))
     }
 }
 

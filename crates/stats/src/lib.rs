@@ -13,6 +13,7 @@
 //! * [`quantile`]: quantiles that refuse when there are too few samples.
 //! * [`bootstrap`]: intervals over runs.
 //! * [`compare`]: whether two sides of runs differ (JSON `stopgap.compare/1`), and what its tests are worth.
+//! * [`anytime`]: comparing two commands while they run, with a look at any time.
 //! * [`gather`]: runs of two commands that were made to be compared (JSON `stopgap.gather/1`), and in which order.
 //! * [`ministat`]: whether means of columns differ, as FreeBSD's program says it.
 //! * [`read`]: other tools' results, and ours, to runs that can be compared.

@@ -134,7 +134,7 @@ pub(super) struct Side {
     /// Every shift up to it has been refuted at some time; minus infinity before any was.
     pub(super) bound: f64,
     at_bound: Stakes,
-    at_zero: Stakes,
+    pub(super) at_zero: Stakes,
     /// The most evidence that there has been against no shift.
     pub(super) against_zero: f64,
 }
