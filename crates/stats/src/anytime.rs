@@ -246,8 +246,7 @@ impl Sequence {
     /// # Errors
     /// [`Refused`] where the difference is not finite; the unit is then not counted.
     pub fn push(&mut self, d: f64) -> Result<(), Refused> {
-        // Not a number compares to nothing.
-        if !(d.abs() <= LARGEST) {
+        if d.is_nan() || d.abs() > LARGEST {
             return Err(Refused(d));
         }
         self.units.push(Unit {
@@ -298,8 +297,7 @@ impl Sequence {
 
     /// Returns why an interval within the margin would not prove that the sides are the same.
     fn not_same(&self) -> Option<NotSame> {
-        // Not a number is no resolution that fits.
-        if !(self.resolution <= self.options.margin / 2.0) {
+        if self.resolution.is_nan() || self.resolution > self.options.margin / 2.0 {
             return Some(NotSame::Resolution);
         }
         let (mean, error) = self.mean_and_error()?;

@@ -1,6 +1,6 @@
 //! What the bets are worth, beside what others do, where the truth is known.
 //!
-//! Each simulation draws the noise of 600 moments, [`Slot`](world)s, and every method runs both commands in them in its own order:
+//! Each simulation draws the noise of 600 moments, and every method runs both commands in them in its own order:
 //!
 //! * ours: 300 pairs, each in an order drawn by a coin, and 150 blocks `ABBA` or `BAAB`, looked at after each;
 //! * Mann and Whitney's test and Welch's of the first 10, 30 and 60 of the same pairs, and after each pair from 5 to 60;
