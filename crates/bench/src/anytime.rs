@@ -163,7 +163,7 @@ fn tables(simulated: &[(World, Tallies)], flags: &Flags) -> String {
 
     let _ = writeln!(
         text,
-        "\nOurs at 1 %, pairs: called different within {UNITS} pairs, and the pairs it took at the median; called the wrong way round"
+        "\nOurs at 1 %, pairs: called different within {UNITS} pairs, the pairs it took at the median, those of Lindon's t; called the wrong way round"
     );
     let names: Vec<String> = CHANGES[1..]
         .iter()
@@ -172,7 +172,7 @@ fn tables(simulated: &[(World, Tallies)], flags: &Flags) -> String {
     text.push_str(&heading(
         &names
             .iter()
-            .flat_map(|name| [name.as_str(), "pairs", "wrong"])
+            .flat_map(|name| [name.as_str(), "pairs", "Lindon", "wrong"])
             .collect::<Vec<_>>(),
     ));
     for (world, tallies) in equal().filter(|(world, _)| !world.is_of_counts()) {
@@ -228,10 +228,11 @@ fn tables(simulated: &[(World, Tallies)], flags: &Flags) -> String {
 }
 
 /// Columns of the tables that compare ours with others, in the order of [`found`].
-const FOUND: [&str; 14] = [
+const FOUND: [&str; 15] = [
     "ours 1 %",
     "ours 5 %",
     "blocks 1 %",
+    "Lindon 1 %",
     "MW 10",
     "MW 30",
     "MW 60",
@@ -246,9 +247,15 @@ const FOUND: [&str; 14] = [
 ];
 
 fn found(tally: &Tally, until: usize) -> Vec<String> {
-    const { assert!(FOUND.len() == PEERS.len() + 3) };
+    const { assert!(FOUND.len() == PEERS.len() + 4) };
     let ours = [&tally.pairs[0], &tally.pairs[1], &tally.blocks].map(|ours| ours.different[until]);
-    let counts = ours.into_iter().chain(tally.peers);
+    let looked_at = [EARLY, UNITS][until] as u32;
+    let t = tally
+        .anytime_t
+        .iter()
+        .filter(|pairs| **pairs <= looked_at)
+        .count() as u32;
+    let counts = ours.into_iter().chain([t]).chain(tally.peers);
     counts
         .map(|count| share(count, tally.simulations))
         .collect()
@@ -259,6 +266,7 @@ fn decided(tally: &Tally) -> Vec<String> {
     vec![
         share(ours.different[1], tally.simulations),
         typical(&ours.pairs_different),
+        typical(&tally.anytime_t),
         share(ours.words[1], tally.simulations),
     ]
 }

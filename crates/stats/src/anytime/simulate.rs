@@ -5,6 +5,7 @@
 //! * ours: 300 pairs, each in an order drawn by a coin, and 150 blocks `ABBA` or `BAAB`, looked at after each;
 //! * Mann and Whitney's test and Welch's of the first 10, 30 and 60 of the same pairs, and after each pair from 5 to 60;
 //! * hyperfine: ten runs of one command, then ten of the other, and Welch's test;
+//! * the anytime-valid t-test of Lindon and others, of the same pairs, after each of 300;
 //! * tango: alternating pairs, its filter and its threshold, after 60 and 300.
 //!
 //! The later side is then changed by each of [`CHANGES`] in the same noise, so the columns are not independent.
@@ -123,6 +124,8 @@ pub struct Tally {
     pub pairs: [Ours; 2],
     /// Ours with blocks, at the first level.
     pub blocks: Ours,
+    /// Pairs that the anytime-valid t-test took at the first of [`ALPHAS`].
+    pub anytime_t: Vec<u32>,
     /// How often each of [`PEERS`] called the sides different.
     pub peers: [u32; PEERS.len()],
 }
@@ -135,6 +138,7 @@ impl Tally {
             ours.add(other);
         }
         self.blocks.add(other.blocks);
+        self.anytime_t.extend(other.anytime_t);
         for (own, other) in self.peers.iter_mut().zip(other.peers) {
             *own += other;
         }
@@ -194,6 +198,9 @@ pub fn one(world: World, seed: u64, tallies: &mut [Tally; CHANGES.len()]) {
         for (ours, alpha) in tally.pairs.iter_mut().zip(ALPHAS) {
             ours.count(alpha, &units, 1, change);
         }
+
+        let took = peers::anytime_t(&units, ALPHAS[0]);
+        tally.anytime_t.extend(took.map(|pairs| pairs as u32));
 
         let blocks: Vec<f64> = slots
             .chunks_exact(4)

@@ -186,7 +186,7 @@ fn a_thousand_looks_are_fast() {
 fn forecasts_are_of_the_right_order() {
     let (mut near, mut all) = (0, 0);
     for (mean, deviation) in [(0.0, 0.03), (0.0, 0.07), (0.05, 0.07), (0.02, 0.03)] {
-        for seed in 0..30 {
+        for seed in 0..20 {
             let units = normals(seed, 2_000, mean, deviation);
             let decided = look(&units).decided_at.expect("2,000 units are enough");
             let now = decided / 2;

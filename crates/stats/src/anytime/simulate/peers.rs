@@ -73,6 +73,28 @@ pub(super) fn tango(before: &[f64], after: &[f64]) -> bool {
     mean.abs() >= 2.6 * error && (mean / typical).abs() > 0.005
 }
 
+/// The anytime-valid t-test of Lindon, Ham, Tingley and Bojinov: the likelihood of normal differences whose mean, in their deviations,
+/// is drawn from a normal distribution, over that of a mean of 0. Returns the unit at which it reaches `1 / alpha`.
+pub(super) fn anytime_t(units: &[f64], alpha: f64) -> Option<usize> {
+    /// The prior's precision: means of half a deviation are expected.
+    const PRECISION: f64 = 4.0;
+    let (mut n, mut mean, mut squares) = (0.0, 0.0, 0.0);
+    units
+        .iter()
+        .position(|d| {
+            n += 1.0;
+            let step = d - mean;
+            mean += step / n;
+            squares += step * (d - mean);
+            // t^2 / (n - 1), without dividing by a spread of 0.
+            let explained = n * mean * mean;
+            let shrunk = PRECISION / (PRECISION + n);
+            let gain = (squares + explained) / (squares + explained * shrunk);
+            n > 1.0 && shrunk.sqrt() * gain.powf(n / 2.0) >= 1.0 / alpha
+        })
+        .map(|at| at + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,5 +112,10 @@ mod tests {
         let shaken: Vec<f64> = before.iter().map(|x| x + 1.0 + 0.1 * (x % 2.0)).collect();
         assert!(tango(&before, &shaken));
         assert!(looking(welch, &before, &moved(4.0), 10));
+        // Of 0.4 and 0.6: mean 0.5, squares 0.02; gain 0.52 / (0.02 + 0.5 * 4 / 6), times the root of 4 / 6.
+        let evidence = (4.0f64 / 6.0).sqrt() * 0.52 / (0.02 + 1.0 / 3.0);
+        assert_eq!(anytime_t(&[0.4, 0.6], 1.001 / evidence), Some(2));
+        assert_eq!(anytime_t(&[0.4, 0.6], 0.999 / evidence), None);
+        assert_eq!(anytime_t(&[0.0; 50], 0.5), None);
     }
 }
