@@ -163,7 +163,7 @@ fn tables(simulated: &[(World, Tallies)], flags: &Flags) -> String {
 
     let _ = writeln!(
         text,
-        "\nOurs at 1 %, pairs: called different within {UNITS} pairs, the pairs it took at the median, those of Lindon's t; called the wrong way round"
+        "\nOurs at 1 %, pairs: called different within {UNITS} pairs, the pairs it took at the median of those, likewise of Lindon's t; called the wrong way round"
     );
     let names: Vec<String> = CHANGES[1..]
         .iter()

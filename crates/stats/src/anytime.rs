@@ -12,12 +12,15 @@
 //! probability of at most `alpha`, however often somebody looks. Half of the level goes to each direction. The same
 //! bets on `d - shift` refute a shift. The interval holds the shifts that have not been refuted at any time so far.
 //!
-//! * `worse`: no shift is refuted from below; the interval lies above 0.
+//! * `worse`: a shift of 0 is refuted from below; the interval lies above 0.
 //! * `better`: the interval lies below 0.
 //! * `same`: the interval lies within the margin. Where it also lies beside 0, the word is `same` and the interval says how much.
 //! * `undecided`: anything else.
 //!
-//! Word, interval and evidence come from these bets alone, so they agree.
+//! Word, interval and evidence come from these bets alone, so they agree. An end may be 0 itself where 0 is refuted and
+//! ties leave nothing between it and the next value.
+//!
+//! Pairs decide with fewer runs than blocks (figures in [`simulate`]).
 //!
 //! # What the interval assumes
 //!
