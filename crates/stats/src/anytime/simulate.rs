@@ -31,7 +31,7 @@
 //! | +5 %, noise 5 % | 91 | 98 | 95 | 94 | 100 | 100 |
 //! | +2 %, 10 % of runs twice as slow | 84 | 92 | 6 | 100 | 100 | 6 |
 //! | +2 %, Pareto tails | 63 | 80 | 20 | 97 | 100 | 35 |
-//! | slow mode 10 -> 40 % | 59 | 79 | | 51 | 80 | 98 |
+//! | slow mode 10 -> 40 % | 59 | 79 | 67 | 51 | 80 | 98 |
 //!
 //! The price of looking is the distance to a test of a fixed number at the same level. The price of assuming nothing of
 //! the noise is the distance to Lindon's test under normal noise: 36 pairs for 31 (+5 %, noise 5 %), 154 for 141 (+2 %). Within
