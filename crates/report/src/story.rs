@@ -1,7 +1,7 @@
 //! Says in plain words why threads waited: who lost how much, and the chain of threads and devices behind it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Findings, Idleness, Link, Waiting};
@@ -22,7 +22,8 @@ const SMALL: f64 = 0.05;
 const LIKE_NAMES: usize = 3;
 /// From this share of what a name lost, the end of its chains has a line, unless one chain has that share of it.
 const IN_THE_END: f64 = 0.3;
-const MOST_OF_IT: f64 = 0.8;
+/// A chain with this share of what ends like it shows that end already.
+const ONE_CHAIN_SHOWS_IT: f64 = 0.8;
 /// Less than this in all, or in its longest wait, is no loss that anybody notices.
 const LEAST_NS: u64 = 100_000_000;
 const LEAST_LONGEST_NS: u64 = 10_000_000;
@@ -100,7 +101,15 @@ pub(crate) fn say(findings: &Findings, screen: &mut Screen) {
     let losers = losers(&chains.waiting);
     say_losers(&losers, screen);
     unclear(&chains.waiting, screen);
-    if let Some(path) = chains.critical_path.as_ref().filter(|_| !losers.is_empty()) {
+    let sleepers = for_sleepers(&chains.waiting);
+    for for_sleeper in sleepers.iter().take(CAUSES) {
+        screen.say_by(
+            4,
+            format!("  {} {}", for_sleeper.task, for_sleeper.sentence()),
+        );
+    }
+    let is_told = !losers.is_empty() || !sleepers.is_empty();
+    if let Some(path) = chains.critical_path.as_ref().filter(|_| is_told) {
         let part = |part: &Link| format!("{:.0} % {}", part.share * 100.0, part.text);
         let parts = path
             .parts
@@ -112,6 +121,101 @@ pub(crate) fn say(findings: &Findings, screen: &mut Screen) {
             4,
             format!("  {}, {}: {parts}", path.of, Nanos(path.window_ns)),
         );
+    }
+}
+
+/// Threads of one name that waited for a thread of another while that one slept on purpose. Nobody lost that time, but it passed.
+pub(crate) struct ForSleeper {
+    /// The name of those that waited.
+    pub(crate) task: String,
+    sleeper: String,
+    ns: u64,
+    waits: u64,
+    longest_ns: u64,
+    /// What the longest of these waits was.
+    text: String,
+}
+
+impl ForSleeper {
+    /// Returns how long they waited, and for whom.
+    pub(crate) fn sentence(&self) -> String {
+        let another = if self.sleeper == self.task {
+            "another "
+        } else {
+            ""
+        };
+        let (sleeper, text, time) = (&self.sleeper, &self.text, Nanos(self.ns));
+        let waits = match self.waits {
+            1 => String::new(),
+            waits => format!(" in {}", waits_text(waits)),
+        };
+        format!(
+            "waited {time}{waits} for {another}{sleeper}, which slept on purpose: not counted as lost ({text})"
+        )
+    }
+}
+
+/// Returns who waited for a thread that slept on purpose, the most time first. Of a chain of such waits only the first counts.
+pub(crate) fn for_sleepers(waiting: &[Waiting]) -> Vec<ForSleeper> {
+    let mut all: Vec<ForSleeper> = Vec::new();
+    let mut between: BTreeSet<(String, String)> = BTreeSet::new();
+    let idle = |waiting: &&Waiting| waiting.idleness == Idleness::Idle && waiting.cause != "time";
+    for waiting in waiting.iter().filter(idle) {
+        let mut sleeps = BTreeMap::new();
+        let mut through = Vec::new();
+        add_sleeps(&waiting.links, &mut through, &mut sleeps);
+        let Some((sleeper, (ns, through))) = sleeps.into_iter().max_by_key(|(_, (ns, _))| *ns)
+        else {
+            continue;
+        };
+        let other = |name: &&String| **name != waiting.task;
+        between.extend((through.iter().filter(other)).map(|name| (name.clone(), sleeper.clone())));
+        let same = |one: &&mut ForSleeper| one.task == waiting.task && one.sleeper == sleeper;
+        match all.iter_mut().find(same) {
+            Some(one) => {
+                one.ns += ns;
+                one.waits += waiting.waits;
+                if waiting.longest_ns > one.longest_ns {
+                    one.longest_ns = waiting.longest_ns;
+                    one.text.clone_from(&waiting.text);
+                }
+            }
+            None => all.push(ForSleeper {
+                task: waiting.task.clone(),
+                sleeper,
+                ns,
+                waits: waiting.waits,
+                longest_ns: waiting.longest_ns,
+                text: waiting.text.clone(),
+            }),
+        }
+    }
+    all.retain(|one| {
+        let noticed = one.ns >= LEAST_NS || one.longest_ns.min(one.ns) >= LEAST_LONGEST_NS;
+        noticed && !between.contains(&(one.task.clone(), one.sleeper.clone()))
+    });
+    all.sort_by_key(|one| Reverse(one.ns));
+    all
+}
+
+/// Adds the time for which threads behind a wait slept on purpose, by name, and the threads that the wait reached them through.
+fn add_sleeps(
+    links: &[Link],
+    through: &mut Vec<String>,
+    sleeps: &mut BTreeMap<String, (u64, Vec<String>)>,
+) {
+    for link in links {
+        let Some(task) = &link.task else { continue };
+        let on_purpose = link.links.iter().filter(|end| end.cause == "timer");
+        let ns: u64 = on_purpose.map(|end| end.ns).sum();
+        if link.cause == "time" && ns > 0 {
+            let known = sleeps.entry(task.clone()).or_default();
+            known.0 += ns;
+            known.1.extend(through.iter().cloned());
+        }
+        through.push(task.clone());
+        add_sleeps(&link.links, through, sleeps);
+        through.pop();
     }
 }
 
@@ -228,7 +332,7 @@ fn in_the_end(own: &[Waiting], lost: u64, screen: &mut Screen) {
         return;
     };
     let share = whole as f64 / lost as f64;
-    if share >= IN_THE_END && (greatest as f64) < MOST_OF_IT * whole as f64 {
+    if share >= IN_THE_END && (greatest as f64) < ONE_CHAIN_SHOWS_IT * whole as f64 {
         line(share, &format!("in the end: {text}"), 0, screen);
     }
 }
@@ -417,6 +521,72 @@ mod tests {
         assert_eq!(
             told,
             [("client", client.to_owned()), ("pager", pager.to_owned())]
+        );
+    }
+
+    /// A program reads from a shell that waits for `sleep`: nobody lost time, and the screen must say where it went.
+    #[test]
+    fn waits_for_who_slept_on_purpose_are_told_without_a_loss() {
+        let sleeps = |task: &str, ns| {
+            let end = Link {
+                cause: "timer".to_owned(),
+                ..link("on purpose", None, ns, Vec::new())
+            };
+            link("sleep slept", Some(task), ns, vec![end])
+        };
+        let wait = |task: &str, cause: &str, ns: u64, links| Waiting {
+            cause: cause.to_owned(),
+            text: "was in read".to_owned(),
+            idleness: Idleness::Idle,
+            total_ns: ns,
+            longest_ns: ns,
+            ..waiting(task, links)
+        };
+        let shell = |ns| link("sh waited", Some("sh"), ns, vec![sleeps("sleep", ns)]);
+        let all = [
+            wait(
+                "sleep",
+                "time",
+                500_000_000,
+                vec![link("on purpose", None, 1, Vec::new())],
+            ),
+            wait(
+                "sh",
+                "child",
+                500_000_000,
+                vec![sleeps("sleep", 500_000_000)],
+            ),
+            wait("python3", "data", 400_000_000, vec![shell(390_000_000)]),
+            wait("python3", "child", 101_000_000, vec![shell(100_000_000)]),
+            wait(
+                "worker",
+                "word",
+                60_000_000,
+                vec![sleeps("worker", 50_000_000)],
+            ),
+            wait(
+                "server",
+                "events",
+                9_000_000,
+                vec![sleeps("timer", 9_000_000)],
+            ),
+            wait(
+                "server",
+                "events",
+                9_000_000,
+                vec![link("client ran", Some("client"), 9, Vec::new())],
+            ),
+        ];
+        let told: Vec<String> = for_sleepers(&all)
+            .iter()
+            .map(|one| format!("{} {}", one.task, one.sentence()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "python3 waited 490 ms in 2 waits for sleep, which slept on purpose: not counted as lost (was in read)",
+                "worker waited 50 ms for another worker, which slept on purpose: not counted as lost (was in read)"
+            ]
         );
     }
 

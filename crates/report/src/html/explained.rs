@@ -37,7 +37,14 @@ pub(super) fn top(found: &Findings) -> (Row, Vec<Rows>) {
     let losers = story::losers(waiting.unwrap_or_default());
     let rows = losers.iter().take(WHO);
     let rows = rows.map(|loser| Row::new(state, &loser.task, &loser.sentence()));
-    (head, vec![("Who lost most time", rows.collect())])
+    let sleepers = story::for_sleepers(waiting.unwrap_or_default());
+    let slept = sleepers.iter().take(WHO);
+    let slept = slept.map(|one| Row::new(None, &one.task, &one.sentence()));
+    let parts = vec![
+        ("Who lost most time", rows.collect()),
+        ("Who waited for a sleeper", slept.collect()),
+    ];
+    (head, parts)
 }
 
 /// Returns the section of an explained trace. The verdict stands in it where it is not `alone` in the page, whose headline it is.
