@@ -6,7 +6,7 @@ use stopgap_explain::{Explainer, Options};
 use stopgap_kernel::signals;
 use stopgap_report::explain::{Show, screen};
 use stopgap_stats::document::Document;
-use stopgap_stats::explain::{Explain, SCHEMA, WindowKind};
+use stopgap_stats::explain::{Explain, SCHEMA, UNSEEN_CALLS, WindowKind};
 use stopgap_trace::Input;
 
 use crate::args;
@@ -99,13 +99,23 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
         .iter()
         .flat_map(|chains| &chains.windows);
     let mut requests = windows.filter(|windows| windows.kind == WindowKind::Request);
-    if let Some(request) = &args.request
-        && requests.all(|windows| windows.count == 0)
-    {
-        tell(&format!(
-            "--request {request}: the trace has none from begin to end (of calls it shows those in which a thread waited or \
-             woke another, unless it was recorded with --events all)"
-        ));
+    if let Some(request) = &args.request {
+        let none = requests.all(|windows| windows.count == 0);
+        let unseen = (explain.findings.missing.iter()).any(|missing| missing.what == UNSEEN_CALLS);
+        let advice = "record with --events all for every call, or let the program write marks (docs/watch.md)";
+        match (none, unseen && request.has_calls()) {
+            (true, true) => tell(&format!(
+                "--request {request}: found none. The trace has only calls in which a thread waited or woke another; {advice}"
+            )),
+            (true, false) => tell(&format!(
+                "--request {request}: the trace has none from begin to end"
+            )),
+            (false, true) => tell(&format!(
+                "--request {request}: some are missing, or two count as one: the trace has only calls in which a thread waited or \
+                 woke another; {advice}"
+            )),
+            (false, false) => {}
+        }
     }
     if args.json {
         output::print(&explain.to_json())?;

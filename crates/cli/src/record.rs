@@ -326,6 +326,9 @@ fn capture(
     };
     end.missing
         .extend(cut.map(|why| Missing::new("what came after", why)));
+    if let Target::Others(others) = &target {
+        end.missing.extend(others.never_came());
+    }
     let suspended = Linux.suspended().saturating_sub(suspended);
     if suspended >= SUSPENDED {
         let why = format!("{suspended}, which no wait of the trace counts");

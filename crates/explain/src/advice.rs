@@ -20,8 +20,8 @@ const ENOUGH: u64 = 10;
 /// A server that answers a round trip with this many calls or more should join its answers.
 const MANY_REPLIES: f64 = 1.5;
 
-/// Share of the time in slow memory operations that a cause must explain.
-const MOST_OF_IT: f64 = 0.3;
+/// A cause must have this share of the lost time, or of the time in slow memory operations, to be worth advice.
+const WORTH_ADVICE: f64 = 0.3;
 
 /// Returns what to try, by every rule that applies.
 pub(crate) fn advise(findings: &Findings) -> Vec<Advice> {
@@ -132,7 +132,7 @@ fn separate_cpus(pair: &Pair) -> Option<Advice> {
 
 fn memory(findings: &Findings) -> Option<Advice> {
     let explained = findings.memory.explained_by.as_ref()?;
-    if explained.share < MOST_OF_IT {
+    if explained.share < WORTH_ADVICE {
         return None;
     }
     let (word, text) = why::of_word(&explained.cause)?.advice?;
@@ -215,7 +215,7 @@ pub(crate) fn of_waits(waiting: &[&Waiting], least_ns: u64) -> Vec<Advice> {
     }
     ends.sort_by_key(|end| std::cmp::Reverse(end.ns));
     let share = |end: &End<'_>| end.ns as f64 / whole as f64;
-    let worth = ends.iter().filter(|end| share(end) >= MOST_OF_IT);
+    let worth = ends.iter().filter(|end| share(end) >= WORTH_ADVICE);
     let advise = |end: &End<'_>| {
         let (word, text, of) = of_end(end)?;
         Some(Advice {

@@ -3,9 +3,9 @@
 use stopgap_events::machine::Missing;
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{
-    Explained, Findings, Frames, Function, Losses, Memory, ShortCalls, Switches, Task, Trace,
+    Chains, Explained, Findings, Frames, Function, Losses, Memory, ShortCalls, Switches, Task, Trace,
 };
-use stopgap_trace::{Clock, Loss};
+use stopgap_trace::{Clock, Loss, NOBODY};
 
 use crate::LOSS_LIMIT;
 use crate::advice;
@@ -51,9 +51,29 @@ pub(crate) fn record(mut all: Explainer) -> Findings {
         advice: Vec::new(),
         missing,
     };
+    // A process that was too short for the recorder's looks may have been recorded all the same.
+    match all.ever_followed.is_empty() {
+        true => nobody_was_meant(&mut findings),
+        false => findings.missing.retain(|missing| missing.what != NOBODY),
+    }
     findings.advice = advice::advise(&findings);
     findings.verdict = verdict::judge(&findings, &all.seen);
     findings
+}
+
+/// Leaves out what other threads did, where the processes that were asked for never came.
+fn nobody_was_meant(findings: &mut Findings) {
+    if !(findings.missing.iter()).any(|missing| missing.what == NOBODY) {
+        return;
+    }
+    findings.chains = findings.chains.take().map(|_| Chains::default());
+    findings.switches = Switches::default();
+    findings.tasks.clear();
+    findings.slow.clear();
+    findings.calls.clear();
+    findings.short_calls = None;
+    findings.functions = None;
+    findings.profile = None;
 }
 
 fn trace(all: &Explainer) -> Trace {

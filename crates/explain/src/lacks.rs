@@ -1,6 +1,7 @@
 //! What a kind of event that never came would have told, and whether it was recorded at all.
 
 use stopgap_events::machine::Missing;
+use stopgap_stats::explain::UNSEEN_CALLS;
 use stopgap_trace::Metadata;
 
 use crate::explainer::{Explainer, Seen};
@@ -131,7 +132,7 @@ pub(crate) fn never_seen(all: &Explainer) -> Vec<Missing> {
     }
     if lacks_calls(all) {
         let why = "the trace has no rows of them (syscall-enter, syscall-exit); stopgap record --events all takes them";
-        missing.push(Missing::new("system calls that did not wait", why));
+        missing.push(Missing::new(UNSEEN_CALLS, why));
     }
     if seen.nameless_calls {
         let why = "the trace has only their numbers, which differ between architectures";

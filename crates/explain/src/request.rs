@@ -111,7 +111,8 @@ impl Request {
     }
 
     /// Returns whether any of both is a call.
-    pub(crate) fn has_calls(&self) -> bool {
+    #[must_use]
+    pub fn has_calls(&self) -> bool {
         [&self.begin, &self.end]
             .into_iter()
             .any(|moment| matches!(moment, Moment::Call(_)))

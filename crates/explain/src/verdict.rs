@@ -3,6 +3,7 @@
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Findings, Idleness, Link, Pair, Part, Slow, Waiting};
 use stopgap_stats::verdict::{Verdict, Word};
+use stopgap_trace::NOBODY;
 
 use crate::explainer::Seen;
 use crate::operation::STALL_NS;
@@ -21,6 +22,9 @@ pub(crate) fn inconclusive_yet() -> Verdict {
 /// Stalls before switches: who waits for a second does not mind a switch.
 pub(crate) fn judge(findings: &Findings, seen: &Seen) -> Verdict {
     let losses = &findings.losses;
+    if let Some(nobody) = findings.missing.iter().find(|m| m.what == NOBODY) {
+        return Verdict::inconclusive(&format!("{NOBODY}: {}", nobody.why));
+    }
     if let Some(why) = &findings.trace.cut_short {
         return Verdict::inconclusive(&format!("the trace is cut short ({why})"));
     }
@@ -162,8 +166,8 @@ const UNKNOWN_SHARE: f64 = 0.01;
 /// Short waits together are a stall from this share of what a program ran and lost on, as short calls are.
 const MANY_SHARE: f64 = 0.1;
 const MANY_NS: u64 = 100_000_000;
-/// From this share on something is most of a time.
-const MOST_OF_IT: f64 = 0.5;
+/// From this share of a time on, a cause is called "mostly".
+const MOSTLY: f64 = 0.5;
 
 /// Returns the time that the threads of one name lost in waits together, each of which may be short, and says so.
 fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
@@ -184,7 +188,7 @@ fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
             .iter()
             .find(|link| !(is_asked(first) && is_work(link)));
         // A chain of a small part of the time is no answer to where most of it went.
-        let most = |link: &&Link| link.ns as f64 >= MOST_OF_IT * first.total_ns as f64;
+        let most = |link: &&Link| link.ns as f64 >= MOSTLY * first.total_ns as f64;
         let mostly = match why.filter(most).map(|link| &*link.text) {
             // "waited for a CPU", behind it "waited for a CPU, which two others had"
             Some(why) if why.starts_with(&*first.text) => why.to_owned(),
@@ -195,7 +199,7 @@ fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
             let longest = Nanos(own().map(|waiting| waiting.longest_ns).max().unwrap_or(0));
             let (task, time) = (&task.task, Nanos(lost));
             let share = match self::lost(first) as f64 / lost as f64 {
-                share if share >= MOST_OF_IT => "mostly".to_owned(),
+                share if share >= MOSTLY => "mostly".to_owned(),
                 share => format!("for {:.0} % of it", share * 100.0),
             };
             let waits = match waits {

@@ -122,6 +122,9 @@ pub struct Spread {
     pub distribution: Vec<(u64, u64)>,
 }
 
+/// What [`Findings::missing`] names where the trace has only the calls in which a thread waited or woke another.
+pub const UNSEEN_CALLS: &str = "system calls that did not wait";
+
 /// Threads that left the CPU, and why. Unit: switch-outs of traced threads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Switches {

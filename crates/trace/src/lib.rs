@@ -46,7 +46,7 @@ pub use column::{Column, ColumnType};
 pub use error::{Error, Place};
 pub use input::Input;
 pub use kind::{KINDS, Kind, Reclaimer, Stack};
-pub use metadata::{Clock, Conditions, Loss, Machine, MappedFile, Metadata};
+pub use metadata::{Clock, Conditions, Loss, Machine, MappedFile, Metadata, NOBODY};
 pub use recorded::Recorded;
 pub use row::{Activity, Moment, Span, TaskCounts};
 pub use waits::Waits;

@@ -140,6 +140,9 @@ pub struct Metadata {
     pub missing: Vec<Missing>,
 }
 
+/// What [`Metadata::missing`] names where no process came of those that the recording was asked for: no thread of the trace was meant.
+pub const NOBODY: &str = "the processes to record";
+
 /// Refuses a version that is not ours.
 pub(super) fn check_schema(place: Place, schema: &str) -> Result<(), Error> {
     if [SCHEMA, SCHEMA_BEFORE].contains(&schema) {

@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use stopgap_events::machine::Missing;
 use stopgap_events::units::Nanos;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::linux::Watched;
 use stopgap_kernel::{Linux, cgroup, process};
+use stopgap_trace::NOBODY;
 use stopgap_tracer::description::Subject;
 
 use super::subject_of;
@@ -35,6 +37,8 @@ pub(crate) struct Others {
     all: bool,
     /// Processes that the last look found by name or group.
     found: BTreeSet<u32>,
+    /// Whether any look found one.
+    came: bool,
     /// When to look again.
     next: Nanos,
 }
@@ -60,6 +64,7 @@ impl Others {
             groups,
             all: asked.all,
             found: BTreeSet::new(),
+            came: false,
             next: Nanos(0),
         };
         let none = others.given.is_empty() && !others.comes_later() && !others.all;
@@ -116,8 +121,21 @@ impl Others {
         let took = Linux.now().saturating_sub(now);
         self.next = now + Nanos(LOOK.0.max(took.0.saturating_mul(PART_OF_TIME)));
         let fresh = found.difference(&self.found).copied().collect();
+        self.came |= !found.is_empty();
         self.found = found;
         fresh
+    }
+
+    /// Returns why no thread of the trace was meant: no look found a process of these names or control groups.
+    pub(crate) fn never_came(&self) -> Option<Missing> {
+        let nobody = !self.all && self.given.is_empty() && !self.came;
+        nobody.then(|| {
+            let source = self.subject().source;
+            let why = format!(
+                "none came while the recording ran ({source}). Start one while stopgap record runs, or see ps -eo pid,comm for the names"
+            );
+            Missing::new(NOBODY, why)
+        })
     }
 
     /// Describes whom the trace records.

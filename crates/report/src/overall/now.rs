@@ -319,12 +319,18 @@ fn mappings(now: &Now) -> Row {
         crate::text::plain(&busiest.name),
     );
     let who = format!("{name} ({})", busiest.pid);
-    let check = |row: Row| {
-        let command = match now.process.is_some() {
-            true => "stopgap probe placement".to_owned(),
-            false => format!("sudo stopgap check -p {}", busiest.pid),
-        };
-        then(row, "Test with as many mappings as it has:", command)
+    // With -p, placement is tested with as many mappings as the process has: its own row has the answer.
+    let check = |row: Row| match (now.process.is_some(), busiest.pid) {
+        (true, pid) => then(
+            row,
+            "See which files they map:",
+            format!("sudo awk '{{print $6}}' /proc/{pid}/maps | sort | uniq -c | sort -n | tail -5"),
+        ),
+        (false, pid) => then(
+            row,
+            "Test with as many mappings as it has:",
+            format!("sudo stopgap check -p {pid}"),
+        ),
     };
     let limit = now.max_map_count;
     let share = limit.map(|limit| busiest.mappings as f64 / limit.max(1) as f64);
@@ -444,9 +450,15 @@ fn log(now: &Now) -> Row {
                 .map_or("a process", |(_, rest)| rest);
             let killed = killed.split_once(')').map_or(killed, |(name, _)| name);
             let end = if killed.contains('(') { ")" } else { "" };
-            match weight(&line) {
-                0 => format!("killed {killed}{end} for its group's memory limit {ago} ago"),
-                _ => format!("killed {killed}{end} for lack of memory {ago} ago"),
+            let of_kind = |one: &&LogLine| one.kind == line.kind && weight(one) == weight(&line);
+            let kills = lines.iter().filter(recent).filter(of_kind).count();
+            let lack = match weight(&line) {
+                0 => "memory limit of a group",
+                _ => "lack of memory",
+            };
+            match kills {
+                0 | 1 => format!("killed {killed}{end} for {lack} {ago} ago"),
+                _ => format!("{kills} kills for {lack}; the last: {killed}{end} {ago} ago"),
             }
         }
         LogKind::HungTask => {

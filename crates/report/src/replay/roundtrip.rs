@@ -115,8 +115,35 @@ pub(super) fn say(replay: &Replay, setting: &RoundtripSetting, screen: &mut Scre
     ));
 }
 
-/// Returns which cell takes least and which most.
+/// Says that the model does not fit what was measured, where no policy comes near all of it.
+fn misfit(rows: &[&RoundtripRow]) -> Option<String> {
+    let factors = rows
+        .iter()
+        .filter_map(|row| Some((&row.policy, row.measured.as_ref()?.factor?)));
+    let near = |factors: &Vec<f64>| factors.iter().filter(|one| NEAR.contains(*one)).count();
+    let by_policy = grouped(factors).into_iter();
+    let (policy, factors) = by_policy.max_by_key(|(_, factors)| near(factors))?;
+    let (near, all) = (near(&factors), factors.len());
+    let far = |factor: &f64| factor.ln().abs();
+    let farthest = factors.iter().copied().max_by(|a, b| far(a).total_cmp(&far(b)))?;
+    (near < all).then(|| {
+        format!(
+            "the model does not fit: {policy} is within 25 % of {near} of {all} measured cells, the farthest at {} of \
+             what was measured. Do not rely on its other figures",
+            factor(farthest)
+        )
+    })
+}
+
+/// Returns whether the model fits where it does not, then which cell takes least and which most.
 pub(super) fn sentences(rows: &[&RoundtripRow]) -> Vec<String> {
+    let misfit = misfit(rows);
+    let ends = ends(rows);
+    misfit.into_iter().chain(ends).collect()
+}
+
+/// Returns which cell takes least and which most.
+fn ends(rows: &[&RoundtripRow]) -> Vec<String> {
     let known = || {
         rows.iter()
             .filter_map(|row| Some((row.switches_per_request?, row)))
@@ -183,6 +210,33 @@ mod tests {
             measured,
             missing: vec![Missing::new("measured", "it was not")],
         }
+    }
+
+    #[test]
+    fn a_model_that_does_not_fit_is_the_first_line() {
+        let beside = |factor| Beside {
+            runs: 3,
+            switches: 3.8,
+            least: 3.7,
+            most: 3.9,
+            factor: Some(factor),
+            shares: BTreeMap::new(),
+        };
+        let fits = row("read", Some(4.0), Some(beside(1.05)));
+        let not = row("poll", Some(4.0), Some(beside(0.42)));
+        let told = sentences(&[&fits, &not]);
+        assert_eq!(
+            told[0],
+            "the model does not fit: linux-6.12 is within 25 % of 1 of 2 measured cells, the farthest at 0.42x of what was \
+             measured. Do not rely on its other figures"
+        );
+        assert_eq!(sentences(&[&fits, &fits]).len(), 1, "it fits");
+        // Another kernel's policy need not fit.
+        let other = RoundtripRow {
+            policy: "linux-2.6.35".to_owned(),
+            ..not
+        };
+        assert_eq!(sentences(&[&fits, &other]).len(), 1, "one fits");
     }
 
     /// Flags that vary are columns, the others stand in one line; an unknown figure is no 0.
