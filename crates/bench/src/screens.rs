@@ -452,6 +452,7 @@ fn output(screen: &Screen, folder: &Path) -> Result<(Option<i32>, String), Failu
         .env("HOME", folder)
         .env("XDG_STATE_HOME", folder.join("state"))
         .env("COLUMNS", "120")
+        .env("LANG", "C.UTF-8")
         .env_remove("RUST_BACKTRACE")
         .stdin(Stdio::null())
         .output()

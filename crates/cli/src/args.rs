@@ -451,10 +451,28 @@ fn one_line(error: &clap::Error, program: &clap::Command, words: &[OsString]) ->
     let what: Vec<&str> = what.map(str::trim).collect();
     let what = what.join(" ");
     let what = what.strip_prefix("error: ").unwrap_or(&what);
+    if let Some(owner) = whose(error, command) {
+        return format!("{what}: it belongs to {owner}; see {help}");
+    }
     match meant(error) {
         Some(words) => format!("{what}; did you mean {words}? See {help}"),
         None => format!("{what}; see {help}"),
     }
+}
+
+/// Returns the commands that take the unknown flag, as `check ('stopgap check --quick')`, where it stands before the command.
+fn whose(error: &clap::Error, command: &clap::Command) -> Option<String> {
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let long = flag.strip_prefix("--")?.split('=').next()?;
+    let takes = |one: &&clap::Command| one.get_arguments().any(|arg| arg.get_long() == Some(long));
+    let names = command.get_subcommands().filter(takes);
+    let names: Vec<&str> = names.map(clap::Command::get_name).collect();
+    let first = names.first()?;
+    let all = names.join(", ");
+    let of = command.get_name();
+    (error.kind() == ErrorKind::UnknownArgument).then(|| format!("{all} ('{of} {first} --{long}')"))
 }
 
 /// Returns the words that are spelt much like the wrong one.
@@ -618,6 +636,16 @@ mod tests {
             let end = format!("; did you mean '{meant}'? See '{help} --help'");
             assert!(said.ends_with(&end), "{said}");
         }
+    }
+
+    #[test]
+    fn a_flag_before_its_command_is_told_with_the_command() {
+        let said = told("stopgap --quick check");
+        assert_eq!(
+            said,
+            "unexpected argument '--quick' found: it belongs to check ('stopgap check --quick'); see 'stopgap --help'"
+        );
+        assert!(told("stopgap --nothing check").ends_with("found; see 'stopgap --help'"));
     }
 
     #[test]

@@ -65,8 +65,29 @@ pub fn print(text: &str) -> Result<(), Failure> {
 pub(crate) fn screen(text: &str) -> Result<(), Failure> {
     match voice::quiet() {
         true => Ok(()),
-        false => print(text),
+        false if voice::has_unicode() => print(text),
+        false => print(&bars_in_ascii(text)),
     }
+}
+
+/// Returns the screen with its bars drawn in ASCII. Names stay as they are.
+fn bars_in_ascii(text: &str) -> String {
+    const BARS: [(char, char); 8] = [
+        ('▁', '.'),
+        ('▂', ':'),
+        ('▃', '-'),
+        ('▄', '='),
+        ('▅', '+'),
+        ('▆', '*'),
+        ('▇', '#'),
+        ('█', '@'),
+    ];
+    let of = |c: char| {
+        BARS.iter()
+            .find(|(bar, _)| *bar == c)
+            .map_or(c, |(_, ascii)| *ascii)
+    };
+    text.chars().map(of).collect()
 }
 
 /// Returns the failure of having written to standard output. A reader that has gone is none, see [`reader_has_gone`].

@@ -31,7 +31,10 @@ fn bar(template: &str) -> ProgressBar {
     }
     let bar = ProgressBar::with_draw_target(Some(ALL), ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
+        bar.set_style(match voice::has_unicode() {
+            true => style,
+            false => style.progress_chars("#-"),
+        });
     }
     bar
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::FileType;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::folder::Folder;
-use stopgap_report::text::plain;
+use stopgap_report::text::{plain, uptime};
 
 use crate::args;
 use crate::failure::{DONE, ERROR, Failure};
@@ -203,7 +203,7 @@ pub(crate) fn lies() -> String {
             "{} in {}, the oldest from {} ago; stopgap prune deletes old ones",
             count.text(),
             places.join(" and "),
-            in_days(oldest)
+            uptime(oldest.as_secs())
         ),
     }
 }

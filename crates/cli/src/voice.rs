@@ -108,6 +108,18 @@ pub(crate) fn dumb() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
+/// Returns whether the terminal and the locale have more than ASCII, as setlocale(3) finds the locale. Without one it is "C".
+pub(crate) fn has_unicode() -> bool {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+    !dumb() && locale.as_deref().is_some_and(is_utf8)
+}
+
+fn is_utf8(locale: &str) -> bool {
+    let locale = locale.to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}
+
 /// Returns whether the user wants no colour: <https://no-color.org>.
 fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())

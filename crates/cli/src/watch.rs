@@ -36,6 +36,7 @@ use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::linux::{Watched, heap};
+use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, budget, signals};
 use stopgap_stats::watch::{Document, End, Stall, Told, Trigger, TriggerKind};
 use stopgap_tracer::black_box::{BlackBox, Record, Window};
@@ -162,7 +163,8 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
         None => places::records(Some(&places::records(None)?.join("watch")))?,
     };
     let names = syscall_names();
-    let mut black_box = BlackBox::start(&Linux, subject, args.buffer)?;
+    let mut black_box = BlackBox::start(&Linux, subject, args.buffer)
+        .map_err(|error| needs_root(error.into(), Linux.uid()))?;
     for missing in black_box.missing() {
         tell(&format!("not watched: {}: {}", missing.what, missing.why));
     }
@@ -217,10 +219,12 @@ pub(crate) fn run(args: &args::Watch) -> Result<ExitCode, Failure> {
         false => None,
     };
     tell(&format!(
-        "watching {source}; fires: {}; stalls go to {}; Ctrl-C ends",
-        fires.join(", "),
-        directory.display()
+        "watching {source}; Ctrl-C ends; what fires: --verbose"
     ));
+    tell(&format!("stalls go to {}", places::short(&directory)));
+    if voice::style().verbose {
+        tell(&format!("fires: {}", fires.join(", ")));
+    }
     let mut watch = Watch {
         args,
         waiting,
@@ -843,6 +847,17 @@ fn start_page(spool: &Path, args: &args::Watch) -> std::io::Result<Child> {
         command.arg("--json");
     }
     command.stdin(Stdio::null()).spawn()
+}
+
+/// Returns the failure of a watch that could not begin. A user who is not root is told first that it needs root.
+fn needs_root(failure: Failure, uid: u32) -> Failure {
+    match failure {
+        Failure::Told { message, status } if uid != 0 => Failure::Told {
+            message: format!("watch needs root: sudo stopgap watch ({message})"),
+            status,
+        },
+        other => other,
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use stopgap_events::machine::Missing;
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{
-    Chains, Explained, Findings, Frames, Function, Losses, Memory, ShortCalls, Switches, Task, Trace,
+    Chains, Explained, Findings, Frames, Function, Losses, Memory, ShortCalls, Switches, Task,
+    Trace,
 };
 use stopgap_trace::{Clock, Loss, NOBODY};
 

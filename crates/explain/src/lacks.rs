@@ -1,7 +1,7 @@
 //! What a kind of event that never came would have told, and whether it was recorded at all.
 
 use stopgap_events::machine::Missing;
-use stopgap_stats::explain::UNSEEN_CALLS;
+use stopgap_stats::explain::{KERNEL_EVENTS, UNSEEN_CALLS};
 use stopgap_trace::Metadata;
 
 use crate::explainer::{Explainer, Seen};
@@ -105,7 +105,7 @@ impl Seen {
 pub(crate) fn never_seen(all: &Explainer) -> Vec<Missing> {
     let (seen, metadata) = (&all.seen, &all.metadata);
     // A recording without the kernel's events says itself what it does not have, and what that costs.
-    let says_itself = metadata.missing.iter().any(|m| m.what == "kernel events");
+    let says_itself = metadata.missing.iter().any(|m| m.what == KERNEL_EVENTS);
     let subjects = [
         (seen.switches, SWITCHES),
         (seen.wakings || !seen.switches, WAKINGS),

@@ -1,7 +1,7 @@
 //! The answer in a word and a line.
 
 use stopgap_events::units::Nanos;
-use stopgap_stats::explain::{Findings, Idleness, Link, Pair, Part, Slow, Waiting};
+use stopgap_stats::explain::{Findings, Idleness, Link, Pair, Part, Slow, Waiting, cause_in_words};
 use stopgap_stats::verdict::{Verdict, Word};
 use stopgap_trace::NOBODY;
 
@@ -119,7 +119,7 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
     }
     if !seen.calls && wall > 0 {
         return Verdict::inconclusive(
-            "no operation above 10 ms is known, but a part of what it would take was not recorded; see what is unknown",
+            "no loss of 10 ms is known, but a part of what it would take was not recorded; see what is unknown",
         );
     }
     if wall == 0 {
@@ -135,7 +135,7 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
     Verdict::new(
         Word::Clean,
         format!(
-            "clean: {trips}no operation lost 10 ms, of {} in which the threads waited or ran",
+            "clean: {trips}no thread lost 10 ms at a time, of {} in which the threads waited or ran",
             Nanos(wall)
         ),
     )
@@ -280,8 +280,8 @@ fn may_be_idle(findings: &Findings) -> Option<(u64, String)> {
 fn count(stalls: u64, lost: u64) -> String {
     let lost = Nanos(lost);
     match stalls {
-        1 => format!("1 operation lost {lost}"),
-        _ => format!("{stalls} operations lost {lost}, 10 ms or more each"),
+        1 => format!("a thread lost {lost} at a time"),
+        _ => format!("threads lost 10 ms or more at a time {stalls} times, {lost} in all"),
     }
 }
 
@@ -289,9 +289,15 @@ fn told(slow: &Slow) -> String {
     let ms = slow.excess_ns as f64 / 1e6;
     let of = leading(slow);
     let cause = of.map_or_else(String::new, |part| {
-        let cause = named(&part.cause, part.function.as_deref());
+        let words = cause_in_words(&part.cause);
+        let cause = named(words, part.function.as_deref());
+        let waited = if words.starts_with("for ") {
+            "waiting "
+        } else {
+            ""
+        };
         let share = part.ns as f64 / slow.excess_ns as f64 * 100.0;
-        format!(", {share:.0} % of it {cause}")
+        format!(", {share:.0} % of it {waited}{cause}")
     });
     let (call, task) = (&slow.call, &slow.task);
     match (slow.waits, slow.longest_wait_ns) {
@@ -369,10 +375,13 @@ mod tests {
         let text = told(&slow(Some(402), "io"));
         assert_eq!(
             text,
-            "fsync of db: 1680.0 ms in 402 waits of one call or several, the longest wait 118 ms, 100 % of it io"
+            "fsync of db: 1680.0 ms in 402 waits of one call or several, the longest wait 118 ms, 100 % of it waiting for a disk"
         );
         let one = told(&slow(Some(1), "io"));
-        assert_eq!(one, "fsync of db: at least 1680.0 ms, 100 % of it io");
+        assert_eq!(
+            one,
+            "fsync of db: at least 1680.0 ms, 100 % of it waiting for a disk"
+        );
     }
 
     /// A client waits 100 for its server, which runs 30 and waits 70 for a lock, whose holder runs.

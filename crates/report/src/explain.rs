@@ -3,7 +3,8 @@
 
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::explain::{
-    AddressSpace, Findings, Memory, Part, SlowMemory, Spread, Switches, Waiting, Waker,
+    AddressSpace, Findings, KERNEL_EVENTS, Memory, Part, SlowMemory, Spread, Switches, Waiting,
+    Waker, cause_in_words,
 };
 
 use stopgap_stats::verdict::Word;
@@ -85,6 +86,9 @@ pub fn screen(findings: &Findings, style: Style, show: Show) -> String {
         screen.say(format!(
             "Not known: {names}. Why, and how to record it: --verbose"
         ));
+        if (findings.missing.iter()).any(|missing| missing.what == KERNEL_EVENTS) {
+            screen.say("It was recorded without root. As root nearly all of it is known: sudo stopgap record ...");
+        }
     }
     if !left_out.is_empty() {
         screen.add("\n");
@@ -229,10 +233,11 @@ fn say_tasks(findings: &Findings, screen: &mut Screen) {
     screen.table_of_some(&table);
 }
 
-/// Returns a cause, with its function where one is known.
+/// Returns a cause in words, with its function where one is known.
 pub(crate) fn cause(cause: &str, function: Option<&str>) -> String {
     format!(
-        "{cause}{}",
+        "{}{}",
+        cause_in_words(cause),
         known_or("", function.map(|function| format!(" {function}")))
     )
 }
@@ -441,6 +446,16 @@ mod tests {
              a trace of unknown source: 0 events in an unknown time, losses unknown\n\
              \nNot known: switches. Why, and how to record it: --verbose\n"
         );
+    }
+
+    #[test]
+    fn what_root_would_record_is_said_on_the_first_screen() {
+        let mut findings = nothing();
+        let said = |findings: &Findings| screen(findings, STYLE, Show::Story);
+        assert!(!said(&findings).contains("sudo"));
+        findings.missing = vec![Missing::new(KERNEL_EVENTS, "no bpf: needs root")];
+        let said = said(&findings);
+        assert!(said.ends_with("known: sudo stopgap record ...\n"), "{said}");
     }
 
     #[test]

@@ -74,7 +74,13 @@ pub fn more(run: &Run, report: Option<&str>, style: Style) -> String {
     }
     // A path is not broken: it is there to be copied.
     if let Some(report) = report {
-        text += &format!("Report: {}\n", plain(report));
+        let line = format!("Report: {}", plain(report));
+        let fits = line.chars().count() <= usize::from(width);
+        text += &if fits {
+            line + "\n"
+        } else {
+            line.replacen("Report: ", "Report:\n", 1) + "\n"
+        };
     }
     text
 }
@@ -130,7 +136,29 @@ fn next(why: &str, command: &str, width: u16) -> String {
     let last = text.lines().last().map_or(0, |line| line.chars().count());
     let command = plain(command);
     let fits = last + 2 + command.chars().count() <= usize::from(width);
-    text + if fits { "  " } else { "\n  " } + &command + "\n"
+    text + if fits { "  " } else { "\n  " } + &continued(&command, width) + "\n"
+}
+
+/// Returns a command for the shell that is broken between words, each line but the last ended by a backslash, where it is wider
+/// than `width` less an indent of 2. Quoted words stay whole.
+fn continued(command: &str, width: u16) -> String {
+    let room = usize::from(width).saturating_sub(2);
+    if command.chars().count() <= room {
+        return command.to_owned();
+    }
+    let mut lines = vec![String::new()];
+    let mut quoted = false;
+    for word in command.split(' ') {
+        let line = lines.last_mut().map_or(0, |line| line.chars().count());
+        if !quoted && line > 0 && line + 1 + word.chars().count() + 2 > room {
+            lines.push(format!("  {word}"));
+        } else if let Some(last) = lines.last_mut() {
+            *last += if line > 0 { " " } else { "" };
+            *last += word;
+        }
+        quoted ^= word.matches('\'').count() % 2 == 1;
+    }
+    lines.join(" \\\n  ")
 }
 
 /// Returns a row as ` ok  memory     nobody waited for it in the last 10 s`.

@@ -125,6 +125,33 @@ pub struct Spread {
 /// What [`Findings::missing`] names where the trace has only the calls in which a thread waited or woke another.
 pub const UNSEEN_CALLS: &str = "system calls that did not wait";
 
+/// Returns a word of [`Part::cause`] as people say it: what the thread waited for, or what it was in.
+#[must_use]
+pub fn cause_in_words(word: &str) -> &str {
+    match word {
+        "answer" => "for an answer",
+        "child" => "for a child process",
+        "cpu-quota" => "for its CPU quota",
+        "fence" => "for a fence",
+        "io" => "for a disk",
+        "lock" => "for a lock",
+        "mmap_lock" => "for mmap_lock",
+        "rcu" => "for RCU",
+        "run-queue" => "for a CPU",
+        "compaction" => "in compaction",
+        "direct-reclaim" => "in reclaim",
+        "memcg-reclaim" => "in reclaim of its memory group",
+        "shrinker" => "in the shrinker",
+        "throttled" => "held back by reclaim",
+        "on-cpu" => "on a CPU",
+        "may-be-idle" => "perhaps idle",
+        other => other,
+    }
+}
+
+/// What [`Findings::missing`] names where the recorder was not allowed to see the kernel's events.
+pub const KERNEL_EVENTS: &str = "kernel events";
+
 /// Threads that left the CPU, and why. Unit: switch-outs of traced threads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Switches {

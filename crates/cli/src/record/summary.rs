@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use stopgap_report::text::{command_line, plain, wrap};
+use stopgap_stats::explain::KERNEL_EVENTS;
 use stopgap_trace::Metadata;
 
 use super::{Done, Finish};
@@ -12,7 +13,7 @@ use super::{Done, Finish};
 const WAIT: &str = "wait";
 
 /// Columns of a line's text.
-const WIDTH: u16 = 90;
+const WIDTH: u16 = 70;
 
 /// The summary of the recording in the file `path`; `done` says how it ended, where that is known.
 pub(super) fn text(
@@ -65,6 +66,12 @@ pub(super) fn text(
     }
     for missing in &metadata.missing {
         line("missing", &format!("{}: {}", missing.what, missing.why));
+    }
+    if (metadata.missing.iter()).any(|missing| missing.what == KERNEL_EVENTS) {
+        line(
+            "more",
+            "as root it records nearly all that is missing: sudo stopgap record ...",
+        );
     }
     // A path is there to be copied: it is not broken.
     let path = path.display().to_string();

@@ -60,7 +60,12 @@ fn reasons(refused: &[Refused]) -> String {
 /// Says why a source is taken instead of better ones, and what is not known by it.
 fn instead_of_better(source: CaptureSource, refused: &[Refused]) -> Option<String> {
     let (why, unknown) = (reasons(refused), unknown_by(source));
-    let line = format!("recording by {source}, because there is {why}; not known is {unknown}");
+    let remedy = match Linux.uid() {
+        0 => "",
+        _ => ". As root it is: sudo stopgap record ...",
+    };
+    let line =
+        format!("recording by {source}, because there is {why}; not known is {unknown}{remedy}");
     (!refused.is_empty()).then_some(line)
 }
 

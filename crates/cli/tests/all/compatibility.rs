@@ -30,9 +30,9 @@ fn traces_of_0_1_0() {
         (
             "memory.parquet",
             1_718,
-            "FOUND NO STALL\nno operation lost 10 ms",
+            "FOUND NO STALL\nno thread lost 10 ms",
         ),
-        ("samples.parquet", 479, "FOUND STALLS\n1 operation lost "),
+        ("samples.parquet", 479, "FOUND STALLS\na thread lost "),
         (
             "scheduling.parquet",
             99,
@@ -44,11 +44,7 @@ fn traces_of_0_1_0() {
             "CANNOT TELL WHETHER A LONG WAIT WAS A STALL\nsh, ",
         ),
         ("workload.parquet", 703, "COULD NOT LOOK\nthe trace has "),
-        (
-            "memory.jsonl",
-            300,
-            "FOUND NO STALL\nno operation lost 10 ms",
-        ),
+        ("memory.jsonl", 300, "FOUND NO STALL\nno thread lost 10 ms"),
     ] {
         let exported = read("0.1.0", &["export", file, "--to", "jsonl", "-o", "-"]);
         assert_eq!(exported.lines().count(), lines, "{file}");

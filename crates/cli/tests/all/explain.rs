@@ -129,7 +129,7 @@ fn a_late_job_of_drm_sched_has_its_driver_timeline_and_submitter() {
     has(
         &said.out,
         &[
-            "FOUND STALLS\n1 operation lost 504 ms, the longest ioctl of compositor: 504.0 ms, 100 % of it fence",
+            "FOUND STALLS\na thread lost 504 ms, the longest ioctl of compositor: 504.0 ms, 100 % of it waiting for a fence",
             "waited for a fence of drm_sched (timeline gfx_0.0.0), submitted by game",
             "100 % the device, with work of game",
         ],
@@ -152,7 +152,7 @@ fn a_late_job_of_drm_sched_has_its_driver_timeline_and_submitter() {
     // The same jobs, none late: a GPU that draws for 4 ms a frame is no stall.
     run.write("even.txt", frames("game-2210", 0));
     let said = run.stopgap("explain even.txt");
-    has(&said.out, &["FOUND NO STALL\nno operation lost 10 ms"]);
+    has(&said.out, &["FOUND NO STALL\nno thread lost 10 ms"]);
     let verdict = said.out.lines().next().unwrap();
     assert!(!verdict.contains("game"), "{said:#?}");
 }

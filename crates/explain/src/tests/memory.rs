@@ -267,7 +267,7 @@ fn a_shrinker_that_sleeps_is_named_with_its_count() {
     );
     assert_eq!(
         findings.verdict.text,
-        "stalls: 23 operations lost 4.60 s, 10 ms or more each, the longest fault of client: at least 200.0 ms, 100 % of it shrinker \
+        "stalls: threads lost 10 ms or more at a time 23 times, 4.60 s in all, the longest fault of client: at least 200.0 ms, 100 % of it in the shrinker \
          sleepy_scan"
     );
     let explained = findings.memory.explained_by.as_ref().unwrap();
@@ -292,6 +292,6 @@ fn a_shrinker_that_sleeps_is_named_with_its_count() {
     let findings = b.explain_with(options(0));
     assert_eq!(
         findings.verdict.text,
-        "stalls: 23 operations lost 4.60 s, 10 ms or more each"
+        "stalls: threads lost 10 ms or more at a time 23 times, 4.60 s in all"
     );
 }

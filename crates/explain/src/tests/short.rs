@@ -104,14 +104,14 @@ fn beside_a_long_call() {
         "{text}"
     );
     assert!(
-        text.contains("; and 1 operation lost 12 ms, the longest mmap of client: 12.0 ms"),
+        text.contains("; and a thread lost 12 ms at a time, the longest mmap of client: 12.0 ms"),
         "{text}"
     );
     assert_eq!(findings.short_calls.unwrap()[0].samples, Some(0));
     maps(&mut b, 1, 300_000, 0);
     let text = b.explain().verdict.text;
     assert!(
-        text.starts_with("stalls: 2 operations lost 312 ms"),
+        text.starts_with("stalls: threads lost 10 ms or more at a time 2 times, 312 ms in all"),
         "{text}"
     );
 }

@@ -254,7 +254,7 @@ fn hidden_switches_make_a_verdict_uncertain() {
     adds_up(&findings);
     let text = &findings.verdict.text;
     assert!(
-        text.starts_with("stalls: 1 operation lost 40 ms") && text.contains("uncertain"),
+        text.starts_with("stalls: a thread lost 40 ms at a time") && text.contains("uncertain"),
         "{text}"
     );
     assert_eq!(findings.slow[0].length_ns, 40_000_000);

@@ -324,7 +324,9 @@ fn mappings(now: &Now) -> Row {
         (true, pid) => then(
             row,
             "See which files they map:",
-            format!("sudo awk '{{print $6}}' /proc/{pid}/maps | sort | uniq -c | sort -n | tail -5"),
+            format!(
+                "sudo awk '{{print $6}}' /proc/{pid}/maps | sort | uniq -c | sort -n | tail -5"
+            ),
         ),
         (false, pid) => then(
             row,
@@ -452,13 +454,17 @@ fn log(now: &Now) -> Row {
             let end = if killed.contains('(') { ")" } else { "" };
             let of_kind = |one: &&LogLine| one.kind == line.kind && weight(one) == weight(&line);
             let kills = lines.iter().filter(recent).filter(of_kind).count();
-            let lack = match weight(&line) {
-                0 => "memory limit of a group",
-                _ => "lack of memory",
-            };
-            match kills {
-                0 | 1 => format!("killed {killed}{end} for {lack} {ago} ago"),
-                _ => format!("{kills} kills for {lack}; the last: {killed}{end} {ago} ago"),
+            match (kills, weight(&line)) {
+                (0 | 1, 0) => {
+                    format!("killed {killed}{end} for its group's memory limit {ago} ago")
+                }
+                (0 | 1, _) => format!("killed {killed}{end} for lack of memory {ago} ago"),
+                (_, 0) => format!(
+                    "{kills} kills for a group's memory limit; the last: {killed}{end} {ago} ago"
+                ),
+                (..) => {
+                    format!("{kills} kills for lack of memory; the last: {killed}{end} {ago} ago")
+                }
             }
         }
         LogKind::HungTask => {

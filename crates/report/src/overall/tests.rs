@@ -333,6 +333,37 @@ fn a_wait_that_is_over_is_told_and_does_not_warn() {
 }
 
 #[test]
+fn several_kills_are_counted_and_the_last_is_named_so() {
+    let mut now = quiet();
+    let kill = |pid: u32, seconds: u64| {
+        let text = format!("Out of memory: Killed process {pid} (cc1) total-vm:9kB");
+        json!({"kind": "oom_kill", "seconds_ago": seconds, "text": text})
+    };
+    // One of the day before does not count.
+    now["kernel_log"] = json!([kill(5, 90_000), kill(7, 900), kill(8, 600), kill(9, 300)]);
+    let overall = judge(&run(&now, &[]));
+    let row = overall.now.iter().find(|row| row.about == "log");
+    assert_eq!(
+        row.map(|row| &*row.sentence),
+        Some("3 kills for lack of memory; the last: 9 (cc1) 5 min ago")
+    );
+}
+
+/// `check -p` has tested placement with as many mappings already.
+#[test]
+fn the_row_of_mappings_advises_no_test_that_was_just_made() {
+    let mut now = quiet();
+    now["mappings"][0]["mappings"] = json!(40_000);
+    let command = |now: &Value| judge(&run(now, &[])).command;
+    assert_eq!(command(&now), "sudo stopgap check -p 77");
+    now["process"] = json!({"pid": 77, "name": "firefox", "resident": 1, "swapped": 0});
+    assert_eq!(
+        command(&now),
+        "sudo awk '{print $6}' /proc/77/maps | sort | uniq -c | sort -n | tail -5"
+    );
+}
+
+#[test]
 fn what_goes_on_leads_before_what_the_log_has() {
     let mut now = quiet();
     let kill = "Memory cgroup out of memory: Killed process 7 (x)";

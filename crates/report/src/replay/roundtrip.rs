@@ -125,7 +125,10 @@ fn misfit(rows: &[&RoundtripRow]) -> Option<String> {
     let (policy, factors) = by_policy.max_by_key(|(_, factors)| near(factors))?;
     let (near, all) = (near(&factors), factors.len());
     let far = |factor: &f64| factor.ln().abs();
-    let farthest = factors.iter().copied().max_by(|a, b| far(a).total_cmp(&far(b)))?;
+    let farthest = factors
+        .iter()
+        .copied()
+        .max_by(|a, b| far(a).total_cmp(&far(b)))?;
     (near < all).then(|| {
         format!(
             "the model does not fit: {policy} is within 25 % of {near} of {all} measured cells, the farthest at {} of \
