@@ -55,17 +55,19 @@ fn best<'a>(rows: &[&'a ReclaimRow]) -> Option<&'a ReclaimRow> {
     })
 }
 
-/// `1891.0 us a 2 MiB allocation, held 519.0 (scanned a page reclaimed 22.81, 1.00)`: what others wait beside `row`, and
+/// `others allocate 2 MiB in 1891.0 us, with held in 519.0 us (the kernel scans 22.81 and 1.00 pages per page reclaimed)`: what others wait beside `row`, and
 /// beside `other`, which `label` names.
-fn against(row: &ReclaimRow, label: &str, other: &ReclaimRow) -> Option<String> {
-    let unit = match row.allocation {
-        Some(_) => "us a 2 MiB allocation",
-        None => "ms in reclaim a GiB read",
+fn against(row: &ReclaimRow, with: &str, other: &ReclaimRow) -> Option<String> {
+    let (own, others) = (wait(row)?, wait(other)?);
+    let mut text = match row.allocation {
+        Some(_) => format!("others allocate 2 MiB in {own:.1} us, with {with} in {others:.1} us"),
+        None => {
+            format!("others reclaim for {own:.1} ms per GiB read, with {with} for {others:.1} ms")
+        }
     };
-    let mut text = format!("{:.1} {unit}, {label}{:.1}", wait(row)?, wait(other)?);
     if let (Some(own), Some(others)) = (row.scanned_per_reclaimed, other.scanned_per_reclaimed) {
         text.push_str(&format!(
-            " (scanned a page reclaimed {own:.2}, {others:.2})"
+            " (the kernel scans {own:.2} and {others:.2} pages per page reclaimed)"
         ));
     }
     Some(text)
@@ -105,7 +107,7 @@ pub fn advice(rows: &[ReclaimRow]) -> Option<String> {
         .filter_map(|best| Some((factor(&best)?, best)))
         .max_by(|a, b| a.0.total_cmp(&b.0));
     let dear = match dearest {
-        Some((factor, (row, group))) if factor > SAME => against(row, "", group.none?),
+        Some((factor, (row, group))) if factor > SAME => against(row, "nothing held", group.none?),
         _ => None,
     };
     if let (Some(told), 1) = (&dear, beside.len()) {
@@ -118,10 +120,9 @@ pub fn advice(rows: &[ReclaimRow]) -> Option<String> {
     let worst = beside.iter().filter_map(|row| Some((wait(row)?, *row)));
     match (wait(winner), worst.max_by(|a, b| a.0.total_cmp(&b.0)), dear) {
         (Some(own), Some((most, other)), dear) if most > own * SAME => {
-            let label = format!("{} ", name(other));
-            text.push_str(&against(winner, &label, other)?);
+            text.push_str(&against(winner, &name(other), other)?);
             if let (Some(none), Some(_)) = (group.none.and_then(wait), dear) {
-                text.push_str(&format!("; with nothing held {none:.1}"));
+                text.push_str(&format!(", with nothing held {none:.1}"));
             }
         }
         (.., Some(told)) => {
@@ -136,7 +137,7 @@ pub fn advice(rows: &[ReclaimRow]) -> Option<String> {
         .fold(0.0, f64::max);
     if longest > winner.longest_unpreempted_us * SAME {
         text.push_str(&format!(
-            "; its longest stretch in which nobody else may run is {:.0} us, of others up to {longest:.0}",
+            "; it keeps everybody else from running for {:.0} us at most, other ways for up to {longest:.0} us",
             winner.longest_unpreempted_us
         ));
     }
