@@ -65,8 +65,15 @@ pub fn print(text: &str) -> Result<(), Failure> {
 pub(crate) fn screen(text: &str) -> Result<(), Failure> {
     match voice::quiet() {
         true => Ok(()),
-        false if voice::has_unicode() => print(text),
-        false => print(&bars_in_ascii(text)),
+        false => print(&in_locale(text)),
+    }
+}
+
+/// Returns a screen as the locale and the terminal can show it.
+pub(crate) fn in_locale(text: &str) -> Cow<'_, str> {
+    match voice::has_unicode() {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(bars_in_ascii(text)),
     }
 }
 
@@ -226,7 +233,7 @@ pub(crate) fn document(
     };
     let printed = match printed {
         Printed::Json => print(text),
-        Printed::Asked => print(&screen(place.as_deref())),
+        Printed::Asked => print(&in_locale(&screen(place.as_deref()))),
         Printed::Screen => self::screen(&screen(place.as_deref())),
     };
     match (written, printed) {
@@ -243,4 +250,14 @@ pub(crate) fn document(
 pub(crate) fn json(document: &impl serde::Serialize) -> String {
     // Strings, numbers and lists of our own types always have a JSON form.
     serde_json::to_string_pretty(document).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_drawn_in_ascii_and_names_stay() {
+        assert_eq!(bars_in_ascii("größe ▁▂▃▄▅▆▇█ 9"), "größe .:-=+*#@ 9");
+    }
 }

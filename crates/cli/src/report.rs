@@ -52,7 +52,8 @@ pub(crate) fn run(args: &args::Report) -> Result<ExitCode, Failure> {
         });
     }
     if args.terminal {
-        output::print(&terminal::screen(&sources, voice::style()))?;
+        let text = terminal::screen(&sources, voice::style());
+        output::print(&output::in_locale(&text))?;
         return Ok(ExitCode::from(DONE));
     }
     let place = match &args.output {

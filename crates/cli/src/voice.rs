@@ -124,3 +124,21 @@ fn is_utf8(locale: &str) -> bool {
 fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locales_that_have_bars() {
+        for (locale, has) in [
+            ("C.UTF-8", true),
+            ("de_DE.utf8", true),
+            ("C", false),
+            ("POSIX", false),
+            ("de_DE.ISO-8859-1", false),
+        ] {
+            assert_eq!(is_utf8(locale), has, "{locale}");
+        }
+    }
+}

@@ -873,6 +873,17 @@ mod tests {
     }
 
     #[test]
+    fn a_user_is_told_first_that_it_needs_root() {
+        let of = |uid| match needs_root(Failure::unsupported("capture by BPF: refused"), uid) {
+            Failure::Told { message, status } => (message, status),
+            Failure::Silent { .. } => panic!("silent"),
+        };
+        let told = "watch needs root: sudo stopgap watch (capture by BPF: refused)";
+        assert_eq!(of(1_000), (told.to_owned(), 3));
+        assert_eq!(of(0), ("capture by BPF: refused".to_owned(), 3));
+    }
+
+    #[test]
     fn an_end_says_how_many_pages_are_to_come() {
         let of = |waiting| still_to_come(waiting, Path::new("stalls"));
         assert_eq!(of(0), "a page is still being made; it will be there soon");

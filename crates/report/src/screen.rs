@@ -146,17 +146,21 @@ fn continued(command: &str, width: u16) -> String {
     if command.chars().count() <= room {
         return command.to_owned();
     }
-    let mut lines = vec![String::new()];
     let mut quoted = false;
-    for word in command.split(' ') {
-        let line = lines.last_mut().map_or(0, |line| line.chars().count());
-        if !quoted && line > 0 && line + 1 + word.chars().count() + 2 > room {
-            lines.push(format!("  {word}"));
-        } else if let Some(last) = lines.last_mut() {
-            *last += if line > 0 { " " } else { "" };
-            *last += word;
+    let words = command.split(|c: char| {
+        quoted ^= c == '\'';
+        c == ' ' && !quoted
+    });
+    let mut lines = vec![String::new()];
+    for word in words {
+        match lines.last_mut() {
+            Some(last) if last.is_empty() => *last += word,
+            Some(last) if last.chars().count() + 1 + word.chars().count() + 2 <= room => {
+                *last += " ";
+                *last += word;
+            }
+            _ => lines.push(word.to_owned()),
         }
-        quoted ^= word.matches('\'').count() % 2 == 1;
     }
     lines.join(" \\\n  ")
 }
@@ -292,4 +296,40 @@ pub fn foot(run: &Run, record: Option<&str>) -> String {
         run.seed,
         record.unwrap_or_default()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_too_wide_for_the_terminal_is_continued_outside_of_quotes() {
+        let command = "sudo dmesg -T | grep -iE 'out of mem|blocked for|hang|error' | tail";
+        assert_eq!(
+            next("Read it:", command, 80),
+            format!("Read it:\n  {command}\n").replace("Read it:\n  sudo", "Read it:  sudo")
+        );
+        let narrow = next("Read it:", command, 40);
+        assert_eq!(
+            narrow,
+            "Read it:\n  sudo dmesg -T | grep -iE \\\n  'out of mem|blocked for|hang|error' \\\n  | tail\n"
+        );
+        assert!(narrow.lines().all(|line| line.chars().count() <= 40));
+    }
+
+    #[test]
+    fn a_path_too_wide_for_the_terminal_has_its_own_line() {
+        let run: Run = serde_json::from_str(include_str!(
+            "../../../checks/capabilities/files/probe-placement.json"
+        ))
+        .unwrap();
+        let style = |width| Style {
+            width,
+            colour: false,
+            verbose: true,
+        };
+        let path = "~/.local/state/stopgap/check-1795819503-25278.html";
+        assert!(more(&run, Some(path), style(80)).ends_with(&format!("Report: {path}\n")));
+        assert!(more(&run, Some(path), style(40)).ends_with(&format!("Report:\n{path}\n")));
+    }
 }

@@ -1,6 +1,6 @@
 //! What `explain` says of traces of other tools, and of hardware that a virtual machine lacks.
 
-use crate::common::{Run, has};
+use crate::common::{Run, has, may};
 
 /// 40 frames of a desktop, 16.667 ms each, as ftrace prints them. `game` gives a GPU a job of `drm_sched`, whose two fences it makes in an
 /// ioctl, and sends a message to `compositor`, which waits for the job's end in an ioctl. The GPU takes 4 ms, and of frame 20 `late_ms` more.
@@ -155,4 +155,50 @@ fn a_late_job_of_drm_sched_has_its_driver_timeline_and_submitter() {
     has(&said.out, &["FOUND NO STALL\nno thread lost 10 ms"]);
     let verdict = said.out.lines().next().unwrap();
     assert!(!verdict.contains("game"), "{said:#?}");
+}
+
+/// 500 ms pass in a read from a child that sleeps on purpose: no stall, and the screen says where the time went.
+#[test]
+fn a_wait_for_a_child_that_sleeps_is_told_with_the_sleeper() {
+    if !may("record") {
+        return;
+    }
+    let run = Run::new();
+    run.write("reads", "(sleep 0.5; echo) | cat\n");
+    run.stopgap("record -o t.parquet -- sh reads").quiet();
+    let said = run.stopgap("explain t.parquet");
+    let line = said
+        .out
+        .lines()
+        .find(|line| line.starts_with("  cat waited "));
+    let line = line.unwrap_or_else(|| panic!("{said:#?}"));
+    assert!(
+        line.contains(" ms for sleep, which slept on purpose: not counted as lost"),
+        "{line}"
+    );
+    // By BPF there are no rows of calls: requests that neither waited nor woke anybody are not seen.
+    let said = run.stopgap("explain t.parquet --request write..read");
+    assert_eq!(said.status, Some(0), "{said:#?}");
+    has(
+        &said.err,
+        &["--request write..read: found none.", "--events all"],
+    );
+}
+
+#[test]
+fn where_no_process_of_the_name_came_nobody_else_is_explained() {
+    if !may("record") {
+        return;
+    }
+    let run = Run::new();
+    let recorded = run.stopgap("record --comm nobody-has-it -d 300ms -o t.parquet");
+    assert_eq!(recorded.status, Some(0), "{recorded:#?}");
+    let said = run.stopgap("explain t.parquet");
+    has(
+        &said.out,
+        &[
+            "CANNOT TELL\nthe processes to record: none came while the recording ran (processes named nobody-has-it)",
+        ],
+    );
+    assert!(!said.out.contains("WHY"), "{said:#?}");
 }

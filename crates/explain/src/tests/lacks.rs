@@ -98,3 +98,25 @@ fn rows_without_threads_are_not_clean() {
     let verdict = explain(&rows, &b.metadata, options()).verdict;
     assert_eq!(verdict.word.to_string(), "inconclusive", "{}", verdict.text);
 }
+
+/// `record --comm NAME`, and no process had the name: what other threads did answers nothing.
+#[test]
+fn where_nobody_came_the_others_are_not_explained() {
+    let of = |missing: Vec<Missing>| {
+        let mut b = Builder::new();
+        b.switch(0, "R", CLIENT);
+        b.after(2_000_000).switch(CLIENT, "S", 0);
+        b.after(90_000_000).switch(0, "R", CLIENT);
+        b.metadata.missing = missing;
+        b.explain()
+    };
+    let findings = of(vec![Missing::new(stopgap_trace::NOBODY, "none came")]);
+    let verdict = &findings.verdict;
+    assert_eq!(verdict.word.to_string(), "inconclusive", "{}", verdict.text);
+    assert!(verdict.text.ends_with("none came"), "{}", verdict.text);
+    assert!(findings.slow.is_empty() && findings.calls.is_empty() && findings.tasks.is_empty());
+    let waits = |findings: &Findings| findings.chains.as_ref().map(|chains| chains.waiting.len());
+    assert_eq!(waits(&findings), Some(0));
+    // The same without that line.
+    assert_eq!(waits(&of(Vec::new())), Some(1));
+}
