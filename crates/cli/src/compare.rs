@@ -89,7 +89,8 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
         file.write(&gate::junit(&comparison), &input.files)?;
     }
     if let Some(file) = openmetrics {
-        file.write(&gate::openmetrics(&comparison), &input.files)?;
+        let name = file.path.file_stem().unwrap_or_default().to_string_lossy();
+        file.write(&gate::openmetrics(&comparison, &name), &input.files)?;
     }
     report(args, &comparison, &input, directory.as_deref())?;
     if (args.bisect || args.fail_on.is_some())

@@ -11,17 +11,19 @@
 //! | `stopgap_compare_p` | `endpoint`, `adjusted` | probability: `no`, `holm` |
 //! | `stopgap_compare_level_seconds` | `endpoint`, `side` | level of a time |
 //! | `stopgap_compare_level` | `endpoint`, `side`, `unit` | level of anything else |
+//! | `stopgap_compare_info` | `before`, `after` | 1; the names of the sides, which change from run to run, stand here alone |
 //!
-//! Every metric has the labels `before` and `after`, the names of the sides.
+//! Every metric has the label `comparison`, so that one directory holds several.
 
 use stopgap_stats::compare::{Comparison, Effect, Row, Scale, Word};
 
 /// A sample's own labels and value.
 type Sample = (Vec<(&'static str, String)>, f64);
 
-/// The text; it ends with `# EOF`.
+/// The text of a comparison that is called `name`; it ends with `# EOF`.
 #[must_use]
-pub fn openmetrics(comparison: &Comparison) -> String {
+pub fn openmetrics(comparison: &Comparison, name: &str) -> String {
+    let called = name;
     let mut text = String::new();
     let mut family = |name: &str, unit: &str, help: &str, samples: Vec<Sample>| {
         if samples.is_empty() {
@@ -33,11 +35,7 @@ pub fn openmetrics(comparison: &Comparison) -> String {
         }
         text.push_str(&format!("# HELP stopgap_compare_{name} {help}\n"));
         for (own, value) in samples {
-            let sides = [
-                ("before", comparison.before.name.clone()),
-                ("after", comparison.after.name.clone()),
-            ];
-            let labels = sides.into_iter().chain(own);
+            let labels = [("comparison", called.to_owned())].into_iter().chain(own);
             let labels = labels.map(|(name, value)| format!("{name}=\"{}\"", escaped(&value)));
             let labels = labels.collect::<Vec<_>>().join(",");
             text.push_str(&format!(
@@ -46,6 +44,11 @@ pub fn openmetrics(comparison: &Comparison) -> String {
             ));
         }
     };
+    let sides = [
+        ("before", comparison.before.name.clone()),
+        ("after", comparison.after.name.clone()),
+    ];
+    family("info", "", "What was compared.", vec![(sides.into(), 1.0)]);
     let words = [
         Word::Regression,
         Word::Improvement,
@@ -78,13 +81,13 @@ pub fn openmetrics(comparison: &Comparison) -> String {
     family(
         "effect_ratio",
         "ratio",
-        "Later over earlier, with the ends of its 95 % interval.",
+        "Later over earlier, with the ends of its interval.",
         of(Scale::Ratio),
     );
     family(
         "effect_difference",
         "",
-        "Later less earlier, with the ends of its 95 % interval.",
+        "Later less earlier, with the ends of its interval.",
         of(Scale::Difference),
     );
     let mut p = Vec::new();

@@ -16,6 +16,7 @@ use super::LEVEL;
 use super::adjust::{benjamini_hochberg, holm};
 use super::record::{Row, RowWord, Scale, Verdict, Word};
 use super::row;
+use super::side::MEAN;
 use super::steps;
 use super::two::{Tested, arrangements};
 
@@ -49,7 +50,14 @@ pub(super) fn judge(
     let with =
         |word: RowWord| -> Vec<&Row> { rows.iter().filter(|row| row.word == word).collect() };
     let names = |rows: &[&Row]| -> String {
-        let each = rows.iter().map(|row| format!("{} {}", row.name, row.text));
+        // A mean that moved as its runs did is no news.
+        let other = |row: &&&Row| {
+            !rows
+                .iter()
+                .any(|of| row.name == format!("{MEAN}{}", of.name))
+        };
+        let each = rows.iter().filter(other);
+        let each = each.map(|row| format!("{} {}", row.name, row.text));
         each.collect::<Vec<_>>().join(", ")
     };
     let just = |rows: &[&Row]| -> String {

@@ -197,7 +197,7 @@ pub enum Endpoint {
 }
 
 /// Begins the name of a mean.
-const MEAN: &str = "mean ";
+pub(super) const MEAN: &str = "mean ";
 
 impl Endpoint {
     /// Those of latencies, in the order in which they are shown.
