@@ -129,7 +129,7 @@ fn a_late_job_of_drm_sched_has_its_driver_timeline_and_submitter() {
     has(
         &said.out,
         &[
-            "FOUND STALLS\na thread lost 504 ms, the longest ioctl of compositor: 504.0 ms, 100 % of it waiting for a fence",
+            "FOUND STALLS\na thread lost 504 ms at a time, the longest ioctl of compositor: 504.0 ms, 100 % of it waiting for a fence",
             "waited for a fence of drm_sched (timeline gfx_0.0.0), submitted by game",
             "100 % the device, with work of game",
         ],
