@@ -22,10 +22,10 @@ const LEAST_RATE: f64 = 1.0 / 8.0;
 
 /// The share of the stake that each rate has at the beginning, by clip. Chosen by simulation: in no world of
 /// [`super::simulate`] does the mixture take more than 1.4 times the units that its best bet alone takes.
-const SHARES: [[f64; RATES]; 2] = [[0.1, 0.2, 0.2, 0.1], [0.2, 0.0, 0.0, 0.0]];
+const SHARES: [[f64; RATES]; 2] = [[0.0, 0.2, 0.25, 0.1], [0.35, 0.0, 0.0, 0.0]];
 
 /// The share of the bet that stakes everything on each sign: equal signs double it at each unit.
-const ALL_IN: f64 = 0.2;
+const ALL_IN: f64 = 0.1;
 
 /// A stake grows no further than this, and is nothing below its inverse. Both keep the order of stakes by shift, and neither
 /// makes a stake larger.
