@@ -162,7 +162,7 @@ pub enum Word {
 
 words!(Word, "word", Worse "worse", Better "better", Same "same", Undecided "undecided");
 
-/// Why an interval within the margin does not prove `same`.
+/// Why an interval within the margin does not, or would not, prove `same`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NotSame {
@@ -195,7 +195,7 @@ pub struct Look {
     /// The most evidence so far that the sides differ; at least `endpoints / alpha` where that is proven. At most 1 in this
     /// many comparisons of equal commands ever shows as much.
     pub e: f64,
-    /// Why the word is not `same` although the interval lies within the margin.
+    /// Why the word cannot be `same` with this clock, or is not although the interval lies within the margin.
     pub not_same: Option<NotSame>,
     /// Units that are expected to be needed beyond these, within a factor of 2 mostly; absent where decided or unknown.
     pub more: Option<usize>,
@@ -388,9 +388,9 @@ impl Sequence {
                 .against_zero
                 .max(self.from_above.against_zero)
                 / 2.0,
-            not_same: self
-                .not_same()
-                .filter(|_| undecided && self.is_within_margin()),
+            not_same: self.not_same().filter(|&why| {
+                undecided && (why == NotSame::Resolution || self.is_within_margin())
+            }),
             more: estimate
                 .filter(|_| undecided)
                 .and_then(|estimate| self.more(estimate)),

@@ -206,6 +206,7 @@ fn forecasts_are_of_the_right_order() {
     let mut coarse = sequence(&[0.0, 1e-6, -1e-6, 0.0], Options::default());
     coarse.set_resolution(1.0);
     assert_eq!(coarse.look().more, None);
+    assert_eq!(coarse.look().not_same, Some(NotSame::Resolution));
     let least = least_units(ALPHA, 1);
     assert_eq!(look(&[0.5; 5]).more, Some(least - 5));
     // The mean of slow runs takes longer than the typical run.
