@@ -179,15 +179,16 @@ fn evidence(comparison: &Comparison, beside: &Beside<'_>, screen: &mut Screen) {
 
 /// Returns how many units there were, and what more of them would take where that is not enough.
 fn units(comparison: &Comparison, looked: &Looked, unit_seconds: Option<f64>) -> String {
-    let named = |units: usize| match looked.cpu {
-        Some(_) => count(units, "pair"),
-        None => count(units, "block") + " of 4 runs",
+    let runs = comparison.before.runs.max(looked.units);
+    let named = |units: usize| match runs == looked.units {
+        true => count(units, "pair"),
+        false => count(units, "block") + " of 4 runs",
     };
     let how = match looked.cpu {
-        Some(cpu) => format!(", side by side on CPU {cpu}"),
-        None => String::new(),
+        Some(cpu) => format!("side by side on CPU {cpu}"),
+        None => "in turn".to_owned(),
     };
-    let made = format!("{}{how}", named(looked.units));
+    let made = format!("{}, {how}", named(looked.units));
     let open = matches!(
         comparison.verdict.word,
         Word::NoDifferenceProven | Word::Inconclusive

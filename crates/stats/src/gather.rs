@@ -2,10 +2,10 @@
 //!
 //! # Design
 //!
-//! Runs come in units: a *pair* that runs side by side on one CPU, or a *block* of four, `ABBA` or `BAAB`, whose runs follow each
-//! other. A coin draws who comes first, unit by unit ([`order`]). So whatever the machine does meanwhile meets both alike, and
-//! the answer may be looked at after every unit ([`Judge`], [`crate::anytime`]): runs end as soon as each endpoint is decided, or at
-//! a limit.
+//! Runs come in units, a *pair* each: both at the same time on one CPU, or one after the other. A coin draws who comes first, pair
+//! by pair ([`order`]). So whatever the machine does meanwhile meets both alike, and the answer may be looked at after every pair
+//! ([`Judge`], [`crate::anytime`]): runs end as soon as each endpoint is decided, or at a limit. Before 0.2 a unit was a block of
+//! four runs, `ABBA` or `BAAB`.
 
 mod judge;
 
@@ -96,7 +96,7 @@ pub enum Label {
 pub struct Measured {
     /// Whose it is.
     pub label: Label,
-    /// Its unit, from 0: a pair side by side, or a block of runs one after the other.
+    /// Its unit, from 0.
     pub block: u32,
     /// From its exec to its end, nanoseconds on the monotonic clock.
     pub elapsed_ns: u64,
@@ -131,15 +131,12 @@ pub enum GatherError {
     },
 }
 
-/// Returns whose runs a unit is made of, in their order.
-pub fn order(side_by_side: bool, random: &mut Random) -> Vec<Label> {
-    let (first, second) = match random.below(2) {
-        0 => (Label::Before, Label::After),
-        _ => (Label::After, Label::Before),
-    };
-    match side_by_side {
-        true => vec![first, second],
-        false => vec![first, second, second, first],
+/// Returns whose runs a pair is made of, in their order.
+#[must_use]
+pub fn order(random: &mut Random) -> [Label; 2] {
+    match random.below(2) {
+        0 => [Label::Before, Label::After],
+        _ => [Label::After, Label::Before],
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct Commands<'a> {
     pub(crate) batch: [bool; 2],
 }
 
-/// How the runs of a unit are made.
+/// How the runs of a pair are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Both at the same time on one CPU.
@@ -67,7 +67,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) most: u32,
     /// Whether so few that nothing can be decided are made all the same, for what they describe.
     pub(crate) few: bool,
-    /// For how long new units are begun.
+    /// For how long new pairs are begun.
     pub(crate) max_time: Nanos,
     /// Whether both must print the same at first.
     pub(crate) same_output: bool,
@@ -80,19 +80,14 @@ const PARALLEL: f64 = 1.3;
 /// Numbers that a second command on the same CPU changes, whatever the first one does.
 const ALONE: [&str; 2] = ["elapsed time", "involuntary switches"];
 
-/// Runs both commands unit by unit until it is decided or a limit is met; keeps the runs in a file in `directory`, where there is
+/// Runs both commands pair by pair until it is decided or a limit is met; keeps the runs in a file in `directory`, where there is
 /// one. Ctrl-C ends it with what was measured.
 pub(crate) fn gather(
     asked: &Asked<'_>,
     directory: Option<&Path>,
 ) -> Result<(Gathered, Option<PathBuf>), Failure> {
     signals::install();
-    let alone = asked
-        .endpoints
-        .iter()
-        .any(|name| ALONE.contains(&name.as_str()));
-    let in_turn = asked.way == Way::InTurn || (asked.way == Way::Best && alone);
-    enough_runs(asked, if in_turn { 2 } else { 1 })?;
+    enough_runs(asked)?;
     let lines = asked.commands.lines;
     let environment = environment::read(&Linux);
     let shell = Shell::new()?;
@@ -104,10 +99,7 @@ pub(crate) fn gather(
         level: ALPHA,
         max_seconds: asked.max_time.0 as f64 / 1e9,
     };
-    let per_unit = if cpu.is_some() { 1 } else { 2 };
-    enough_runs(asked, per_unit)?;
-    let unit = Nanos(pair.0 * per_unit);
-    enough_time(asked, unit)?;
+    enough_time(asked, pair)?;
     let mut gathered = Gathered {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -135,13 +127,12 @@ pub(crate) fn gather(
     let mut random = Random::new(asked.seed);
     let mut judge = Judge::new(&plan);
     let progress = Progress::new(asked.max_time);
-    let most = asked.most as usize / per_unit as usize;
     let ended = loop {
         let enough = judge.is_decided() && judge.units() > 0;
-        if enough || judge.units() >= most || progress.took() >= asked.max_time {
+        if enough || judge.units() >= asked.most as usize || progress.took() >= asked.max_time {
             break Ok(true);
         }
-        let order = order(cpu.is_some(), &mut random);
+        let order = order(&mut random);
         let made = shell.unit(&asked.commands, cpu, &order);
         match made {
             Ok(Some(runs)) => {
@@ -255,23 +246,22 @@ fn interrupted() -> Failure {
     Failure::error("interrupted before the first run")
 }
 
-/// Refuses so few runs that nothing can be decided, where a unit has `per_unit` of each side.
-fn enough_runs(asked: &Asked<'_>, per_unit: u64) -> Result<(), Failure> {
+/// Refuses so few runs that nothing can be decided.
+fn enough_runs(asked: &Asked<'_>) -> Result<(), Failure> {
     let least = least_units(ALPHA, asked.endpoints.len());
-    if asked.few || u64::from(asked.most) >= least as u64 * per_unit {
+    if asked.few || asked.most as usize >= least {
         return Ok(());
     }
     Err(Failure::error(format!(
-        "-n {} can decide nothing: it takes {least} runs a side side by side, {} in turn",
-        asked.most,
-        2 * least
+        "-n {} can decide nothing: it takes {least} runs a side",
+        asked.most
     )))
 }
 
 /// Refuses a limit of time within which nothing can be decided.
-fn enough_time(asked: &Asked<'_>, unit: Nanos) -> Result<(), Failure> {
+fn enough_time(asked: &Asked<'_>, pair: Nanos) -> Result<(), Failure> {
     let least = least_units(ALPHA, asked.endpoints.len()) as u64;
-    let needed = Nanos(unit.0.saturating_mul(least));
+    let needed = Nanos(pair.0.saturating_mul(least));
     if asked.few || needed <= asked.max_time {
         return Ok(());
     }
@@ -521,7 +511,7 @@ impl Progress {
             .so_far()
             .map_or(String::new(), |so_far| format!(": {so_far}"));
         self.bar
-            .set_message(format!("unit {units}{so_far}, {left}"));
+            .set_message(format!("pair {units}{so_far}, {left}"));
     }
 }
 

@@ -58,12 +58,12 @@ fn commands_are_run_in_turn_and_kept() {
     // Decided as soon as anything can be: it takes 100 times as long.
     assert_eq!(record["looked"]["units"], record["looked"]["least"]);
 
-    // One run of each first, then blocks of four.
+    // One run of each first, then pairs.
     let log = log(&run);
     assert_eq!(&log[..2], "AB");
     let runs = &log[2..];
-    for four in runs.as_bytes().chunks(4) {
-        assert!([&b"ABBA"[..], b"BAAB"].contains(&four), "{log}");
+    for two in runs.as_bytes().chunks(2) {
+        assert!([&b"AB"[..], b"BA"].contains(&two), "{log}");
     }
     let kept = gathered(&run);
     let file = std::fs::read_to_string(&kept).unwrap();
@@ -82,7 +82,7 @@ fn commands_are_run_in_turn_and_kept() {
     again["command"] = record["command"].clone();
     assert_eq!(again, record);
     let screen = run.stopgap(format!("compare {kept} --verbose")).out;
-    has(&screen, &[" blocks of 4 runs\n", "voluntary switches"]);
+    has(&screen, &[" pairs, in turn\n", "voluntary switches"]);
     let kept = kept.to_string();
     let words = ["compare", &kept, "--endpoint", "minor faults", "--json"];
     let other = Done::new("compare --endpoint", &run.output(&words)).document(SCHEMA);
@@ -120,10 +120,7 @@ fn commands_run_side_by_side_where_that_is_fair() {
         ("--side-by-side", "says nothing: leave --side-by-side out"),
         ("--side-by-side --in-turn", "cannot be used with"),
         ("--max-time 1ms", "nothing can be decided in 1 s: it takes "),
-        (
-            "-n 9",
-            "-n 9 can decide nothing: it takes 10 runs a side side by side, 20 in turn",
-        ),
+        ("-n 9", "-n 9 can decide nothing: it takes 10 runs a side"),
     ] {
         let words = [
             "compare",
@@ -213,14 +210,14 @@ fn commands_that_print_different_text_are_refused_where_that_is_asked() {
         &run,
         "echo same",
         "printf 'same\\n'",
-        "--same-output -n 10 --in-turn",
+        "--same-output -n 9 --in-turn",
     )
     .ends(1);
     compare(
         &run,
         "echo same",
         "printf 'same\\n'",
-        "--same-output -n 20 --in-turn",
+        "--same-output -n 10 --in-turn",
     )
     .ok();
 }

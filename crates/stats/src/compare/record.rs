@@ -60,7 +60,7 @@ pub struct Comparison {
 /// Units of runs, each of which was looked at when it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Looked {
-    /// How many units there were: pairs side by side, or blocks of four runs.
+    /// How many units there were: pairs, or before 0.2 blocks of four runs.
     pub units: usize,
     /// The CPU on which the two runs of a pair ran at the same time; absent where runs followed each other.
     pub cpu: Option<u32>,

@@ -169,7 +169,7 @@ impl Judge {
             return verdict(Word::Regression, worse.join(", "));
         }
         let so_far = match interrupted {
-            true => format!("interrupted after {} units; ", self.units),
+            true => format!("interrupted after {} pairs; ", self.units),
             false => String::new(),
         };
         if let Some(first) = untold.first() {
@@ -308,7 +308,7 @@ impl Judged {
                         let least =
                             anytime::least_units(self.options.alpha, self.options.endpoints);
                         format!(
-                            "n too small: {} units prove nothing, it takes {least}",
+                            "n too small: {} pairs prove nothing, it takes {least}",
                             look.units
                         )
                     }
