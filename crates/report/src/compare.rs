@@ -36,12 +36,12 @@ pub fn screen(comparison: &Comparison, beside: &Beside<'_>, style: Style) -> Str
     ];
     for (word, side) in sides {
         let runs = match side.within {
-            Some(within) => format!(
+            Some(within) if within != side.runs => format!(
                 "{} of {}",
                 count(side.runs, "occasion"),
                 count(within, "run")
             ),
-            None => count(side.runs, "run"),
+            _ => count(side.runs, "run"),
         };
         screen.say_by(7, format!("{word} {}, {runs}", side.name));
     }

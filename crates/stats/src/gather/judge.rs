@@ -1,5 +1,7 @@
 //! The answer that units give so far, as a comparison.
 
+use stopgap_events::units::Nanos;
+
 use super::{COMPARED, Label, Measured, Number, Plan, number};
 use crate::anytime::{self, Look, NotSame, Sequence};
 use crate::compare::{
@@ -327,13 +329,17 @@ impl Judged {
             ));
         }
         match look.not_same? {
-            NotSame::Resolution => {
-                let step = self.number.map_or(0.0, |number| number.step);
+            NotSame::Resolution if self.options.margin > 0.0 => {
+                let number = self.number?;
+                let step = match number.unit {
+                    "s" => Nanos((number.step * 1e9) as u64).to_string(),
+                    unit => format!("{} {unit}", number.step),
+                };
                 Some(format!(
-                    "{name}: it is known in steps of {step} {}, too coarse for this margin",
-                    self.unit()
+                    "{name}: it is known in steps of {step}, too coarse for this margin"
                 ))
             }
+            NotSame::Resolution => None,
             NotSame::Mean => Some(format!(
                 "{name}: the typical run is the same, but rare slow runs leave the mean open"
             )),
