@@ -203,7 +203,10 @@ pub(crate) fn lies() -> String {
             "{} in {}, the oldest from {} ago; stopgap prune deletes old ones",
             count.text(),
             places.join(" and "),
-            uptime(oldest.as_secs())
+            match oldest.as_secs() / (24 * 3_600) {
+                0 => uptime(oldest.as_secs()),
+                _ => in_days(oldest),
+            }
         ),
     }
 }

@@ -190,9 +190,18 @@ pub(crate) fn for_sleepers(waiting: &[Waiting]) -> Vec<ForSleeper> {
             }),
         }
     }
+    // The chain behind a loss that ends with the same sleeper says it already.
+    let mut told = BTreeMap::new();
+    for lost in waiting.iter().filter(|w| w.idleness == Idleness::Stalled) {
+        add_sleeps(&lost.links, &mut Vec::new(), &mut told);
+    }
+    let is_told = |one: &ForSleeper| {
+        told.get(&one.sleeper)
+            .is_some_and(|(ns, _)| *ns >= LEAST_NS)
+    };
     all.retain(|one| {
         let noticed = one.ns >= LEAST_NS || one.longest_ns.min(one.ns) >= LEAST_LONGEST_NS;
-        noticed && !between.contains(&(one.task.clone(), one.sleeper.clone()))
+        noticed && !is_told(one) && !between.contains(&(one.task.clone(), one.sleeper.clone()))
     });
     all.sort_by_key(|one| Reverse(one.ns));
     all
@@ -588,6 +597,14 @@ mod tests {
                 "worker waited 50 ms for another worker, which slept on purpose: not counted as lost (was in read)"
             ]
         );
+        // A loss whose chain ends with `sleep` says that one.
+        let lost = Waiting {
+            idleness: Idleness::Stalled,
+            ..wait("client", "data", 400_000_000, vec![shell(390_000_000)])
+        };
+        let all = [&all[..], &[lost]].concat();
+        let told: Vec<String> = for_sleepers(&all).into_iter().map(|one| one.task).collect();
+        assert_eq!(told, ["worker"]);
     }
 
     #[test]

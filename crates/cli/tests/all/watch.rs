@@ -80,7 +80,7 @@ fn a_request_is_a_page_and_the_end_leaves_only_that() {
         .unwrap();
     let pid = asleep.id().to_string();
     let watching =
-        Watching::start(&[&QUIET[..], &["-p", &pid, "--json", "--buffer", "1M"]].concat());
+        Watching::start(&[&QUIET[..], &["-v", "-p", &pid, "--json", "--buffer", "1M"]].concat());
     let own = watching.child.id();
     watching.signal("-USR1");
     wait_for("the page", || (watching.pages() == 1).then_some(()));
@@ -90,7 +90,7 @@ fn a_request_is_a_page_and_the_end_leaves_only_that() {
     let (output, _run, folder) = watching.end();
     assert_eq!(output.status.code(), Some(0), "{output:?} {told}");
     assert!(
-        told.contains(&format!("fires: kill -USR1 {own}; ")),
+        told.contains(&format!("fires: kill -USR1 {own}\n")),
         "{told}"
     );
     let said = text(&output.stdout);
