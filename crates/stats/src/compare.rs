@@ -147,10 +147,7 @@ pub fn compare(before: &Side, after: &Side, options: &Options) -> Comparison {
     let mut warnings = Vec::new();
     for row in &endpoints {
         let equal = |runs: &[f64]| {
-            runs.len() > 1
-                && runs
-                    .windows(2)
-                    .all(|two| two[0] >= two[1] && two[0] <= two[1])
+            runs.len() > 1 && runs.windows(2).all(|two| two[0].total_cmp(&two[1]).is_eq())
         };
         let mean = matches!(
             asked

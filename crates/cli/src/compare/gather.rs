@@ -400,7 +400,7 @@ impl Shell {
                 if signals::interrupted() || failed.is_some() {
                     child.end(PATIENCE)?;
                 } else if child.watched().ends_within(step) {
-                    match self.ended(run, child) {
+                    match self.ended(run, &child) {
                         Ok(timed) => run.timed = Some(timed),
                         Err(failure) => failed = Some(failure),
                     }
@@ -422,7 +422,7 @@ impl Shell {
     }
 
     /// What a command that has ended took.
-    fn ended(&self, run: &Running<'_>, child: Child) -> Result<Timed, Failure> {
+    fn ended(&self, run: &Running<'_>, child: &Child) -> Result<Timed, Failure> {
         let elapsed = Linux.now().saturating_sub(run.began);
         let command = run.line;
         let Some(ended) = child.ended()? else {

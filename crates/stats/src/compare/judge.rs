@@ -173,7 +173,7 @@ fn word(row: &Row, p: f64, margin: f64) -> RowWord {
     let more = effect.value.is_none_or(|value| value > same);
     let less = effect.value.is_some_and(|value| value < same);
     // What is less than a step of the clock is not seen: it may be that much more.
-    let step = steps::step(row.before_runs.iter().chain(&row.after_runs));
+    let step = steps::step(&row.before_runs, &row.after_runs);
     let step = match effect.scale {
         Scale::Ratio => step / row.before.map_or(f64::NAN, f64::abs),
         Scale::Difference => step,

@@ -140,7 +140,7 @@ fn of_two(kind: Kind, scale: Scale, row: &mut Row, options: &Options) -> Result<
         }
         Kind::Means => {
             [row.before, row.after] = [false, true]
-                .map(|later| Some(tested.mean(later) * unit).filter(|mean| mean.is_finite()))
+                .map(|later| Some(tested.mean(later) * unit).filter(|mean| mean.is_finite()));
         }
     }
     let value = tested.estimate().ok_or(TOO_FAR)?;
