@@ -166,7 +166,7 @@ fn options(args: &args::Compare) -> Options {
     }
 }
 
-/// What is asked of two commands, where so many runs can decide anything.
+/// Returns the question to two commands; the error names a number that a command does not have.
 fn of_commands<'a>(
     lines: [&'a str; 2],
     args: &args::Compare,

@@ -9,7 +9,7 @@ use crate::text::{command_line, count, level, per_cent, ratio, thousands, uptime
 /// Facts that the screen shows beside the comparison.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Beside<'a> {
-    /// Of runs that were looked at as they came: how long a unit took, seconds.
+    /// How long a pair of commands took, seconds; `None` of files.
     pub unit_seconds: Option<f64>,
     /// Numbers that are not tested: name, unit, median of each side.
     pub described: &'a [(String, &'static str, f64, f64)],

@@ -117,7 +117,7 @@ pub(crate) struct Compare {
     pub(crate) openmetrics: Option<PathBuf>,
 }
 
-/// What a gate does where nothing is proven.
+/// The answer of a gate where nothing is proven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CannotTell {

@@ -56,7 +56,7 @@ pub(crate) enum Way {
     Best,
 }
 
-/// What is asked of two commands.
+/// A question to two commands.
 pub(crate) struct Asked<'a> {
     pub(crate) commands: Commands<'a>,
     pub(crate) way: Way,
@@ -77,7 +77,7 @@ pub(crate) struct Asked<'a> {
 /// A command that has this share more CPU time than elapsed time uses several CPUs, which one CPU would change.
 const PARALLEL: f64 = 1.3;
 
-/// Numbers that a second command on the same CPU changes, whatever the first one does.
+/// Numbers that a second command on the same CPU changes.
 const ALONE: [&str; 2] = ["elapsed time", "involuntary switches"];
 
 /// Runs both commands pair by pair until it is decided or a limit is met; keeps the runs in a file in `directory`, where there is
@@ -421,7 +421,7 @@ impl Shell {
         }
     }
 
-    /// What a command that has ended took.
+    /// Returns the times of a command that has ended.
     fn ended(&self, run: &Running<'_>, child: &Child) -> Result<Timed, Failure> {
         let elapsed = Linux.now().saturating_sub(run.began);
         let command = run.line;
@@ -441,7 +441,7 @@ impl Shell {
         )))
     }
 
-    /// What was printed.
+    /// Returns the text that the last runs printed.
     fn printed(&self) -> Result<String, Failure> {
         let mut text = Vec::new();
         let path = format!(

@@ -281,7 +281,7 @@ fn records_are_compared_where_they_answer_the_same_question() {
         })
     };
     run.write("after", newer(3.8));
-    // Ten runs of one occasion share whatever that occasion brought.
+    // Ten runs of one occasion share its luck.
     let once = run.stopgap("compare before after --json").document(SCHEMA);
     assert_eq!(once["verdict"]["word"], "inconclusive", "{once}");
     assert_eq!(

@@ -13,6 +13,7 @@ mod compatibility;
 mod documents;
 mod explain;
 mod export;
+mod gate_examples;
 mod installed;
 mod kernels;
 mod kernels_real;

@@ -48,7 +48,12 @@ pub fn openmetrics(comparison: &Comparison, name: &str) -> String {
         ("before", comparison.before.name.clone()),
         ("after", comparison.after.name.clone()),
     ];
-    family("info", "", "What was compared.", vec![(sides.into(), 1.0)]);
+    family(
+        "info",
+        "",
+        "The names of the sides.",
+        vec![(sides.into(), 1.0)],
+    );
     let words = [
         Word::Regression,
         Word::Improvement,
