@@ -62,18 +62,11 @@ pub(crate) fn of_compare() -> Result<Compare, Failure> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Compare::default()),
         Err(error) => return Err(wrong(error)),
     };
-    parse(&text).map_err(|error| {
-        // The crate's text has several lines: one says what, the first where.
-        let place = error.span().map_or(String::new(), |span| {
-            let line = text[..span.start.min(text.len())].matches('\n').count() + 1;
-            format!("line {line}: ")
-        });
-        wrong(format!("{place}{}", error.message()))
-    })
+    parse(&text).map_err(wrong)
 }
 
-fn parse(text: &str) -> Result<Compare, toml::de::Error> {
-    toml::from_str::<Document>(text).map(|document| document.compare)
+fn parse(text: &str) -> Result<Compare, basic_toml::Error> {
+    basic_toml::from_str::<Document>(text).map(|document| document.compare)
 }
 
 #[cfg(test)]

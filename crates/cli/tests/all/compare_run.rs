@@ -186,7 +186,7 @@ fn settings_of_the_project() {
     run.write("stopgap.toml", "[compare]\nmargins = \"1%\"\n");
     run.refuses(
         "compare a b",
-        &["stopgap.toml: line 2: unknown field `margins`"],
+        &["stopgap.toml: unknown field `margins`, expected one of `endpoint`, `margin`"],
     );
     run.write("stopgap.toml", "[compare]\nmargin = \"much\"\n");
     run.refuses("compare a b", &["stopgap.toml: 'much' is no margin"]);

@@ -78,7 +78,7 @@ fn rows() -> Vec<Row> {
             "j.xml m.prom",
         ),
         (
-            "compare -n 4 --run true --run true -o SHARED",
+            "compare -n 10 --run true --run true -o SHARED",
             "",
             ".stopgap-PID gather-NOW-PID.json gather-NOW-PID.partial compare-NOW-PID.json compare-NOW-PID.partial",
             "",
