@@ -104,7 +104,7 @@ const SCREENS: &[(&str, Kind, &str)] = &[
     (
         "compare-run",
         Slow,
-        "sh: stopgap compare --run 'seq 100000' --run 'seq 200000' -n 6 --seed 1",
+        "sh: stopgap compare --run 'seq 100000' --run 'seq 200000' --seed 1",
     ),
     (
         "watch",

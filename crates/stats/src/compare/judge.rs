@@ -98,15 +98,17 @@ pub(super) fn judge(
     if rows.is_empty() {
         return verdict(Word::Inconclusive, "there is nothing to compare".to_owned());
     }
-    let once = match sizes.into_iter().min() {
-        Some(1) => Some("once"),
-        Some(2) => Some("twice"),
+    let once = match (sizes.into_iter().min(), sizes[0] == sizes[1]) {
+        (Some(1), true) => Some("measured once a side"),
+        (Some(2), true) => Some("measured twice a side"),
+        (Some(1), false) => Some("one side was measured once"),
+        (Some(2), false) => Some("one side was measured twice"),
         _ => None,
     };
     if let (Some(once), false) = (once, p.is_empty()) {
         let text = format!(
-            "measured {once} a side: what differs between any two occasions cannot be told from a change. Compare two commands \
-             with --run, or records of {ENOUGH} occasions or more a side, made in turn"
+            "{once}: what differs between any two occasions cannot be told from a change. Compare two commands with --run, or \
+             {ENOUGH} occasions or more a side, made in turn"
         );
         return verdict(Word::Inconclusive, text);
     }
