@@ -71,6 +71,27 @@ words!(
     Numbers "numbers",
 );
 
+/// Unit of latencies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unit {
+    /// Nanoseconds.
+    Ns,
+    /// Microseconds.
+    Us,
+}
+
+words!(Unit, "unit", Ns "ns", Us "us");
+
+impl Unit {
+    /// Nanoseconds in one.
+    fn ns(self) -> u64 {
+        match self {
+            Unit::Ns => 1,
+            Unit::Us => 1_000,
+        }
+    }
+}
+
 /// How to read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
@@ -84,6 +105,8 @@ pub struct Options {
     pub series: Option<String>,
     /// From what length on a sample is a stall, nanoseconds. `None` for what a record says, and no stalls of others.
     pub stall_threshold_ns: Option<u64>,
+    /// Unit of cyclictest's latencies, for a text of which nothing tells it. A file that says another one is an error.
+    pub unit: Option<Unit>,
 }
 
 /// Content of a file.
@@ -93,12 +116,14 @@ pub struct Read {
     pub format: Format,
     /// The measurement in the tool's words; `None` where the file does not say.
     pub question: Option<String>,
-    /// Unit of quantiles and maximum.
+    /// Unit of quantiles and maximum; empty where the file does not say.
     pub unit: String,
     /// Unit of numbers; empty where the file does not say.
     pub number_unit: String,
     /// Parameters that must be the same where runs are compared, by name.
     pub parameters: BTreeMap<String, String>,
+    /// Parameters that the file cannot say: they may have any value.
+    pub unsaid: Vec<String>,
     /// The series of a record that [`Options::series`] selects; the runs are of the first one.
     /// Empty of other files.
     pub series: Vec<String>,
@@ -118,6 +143,7 @@ impl Read {
             unit: String::new(),
             number_unit: String::new(),
             parameters: BTreeMap::new(),
+            unsaid: Vec::new(),
             series: Vec::new(),
             environment: None,
             runs: Vec::new(),
@@ -203,6 +229,11 @@ fn asked(format: Format, options: &Options) -> Result<(), ReadError> {
     if let (Some(question), false) = (options.question, format == Format::Stopgap) {
         return Err(ReadError::whole(format!(
             "it is of format {format}, which has no question '{question}'"
+        )));
+    }
+    if let (Some(unit), false) = (options.unit, format == Format::Cyclictest) {
+        return Err(ReadError::whole(format!(
+            "it is of format {format}, for which no unit '{unit}' can be given"
         )));
     }
     match &options.series {

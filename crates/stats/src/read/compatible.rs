@@ -5,82 +5,131 @@ use std::collections::{BTreeMap, BTreeSet};
 use stopgap_events::machine::Environment;
 use thiserror::Error;
 
-use super::Read;
+use super::{Format, Read};
 
 /// Files that answer different questions.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{second}: {what} is {after}, and in {first} {before}: they cannot be compared")]
+#[error("{}: they cannot be compared{advice}", differ(.what, (.first, .before.as_deref()), (.second, .after.as_deref())))]
 pub struct Incompatible {
     /// The difference: `the format`, `the question`, `the unit`, `the parameter n`.
     pub what: String,
     /// The first file's name.
     pub first: String,
-    /// Its value.
-    pub before: String,
+    /// Its value; `None` where it does not say.
+    pub before: Option<String>,
     /// The other file's name.
     pub second: String,
-    /// The other's value.
-    pub after: String,
+    /// The other's value; `None` where it does not say.
+    pub after: Option<String>,
+    /// What to do, after a semicolon; empty where nothing helps.
+    pub advice: &'static str,
+}
+
+fn differ(what: &str, first: (&String, Option<&str>), second: (&String, Option<&str>)) -> String {
+    match (first, second) {
+        ((first, Some(before)), (second, Some(after))) => {
+            format!("{second}: {what} is {after}, and in {first} {before}")
+        }
+        ((silent, None), (other, value)) | ((other, value), (silent, None)) => format!(
+            "{silent} does not say {what}, and in {other} it is {}",
+            value.unwrap_or("unknown")
+        ),
+    }
+}
+
+/// What of files is compared by: quantiles, or numbers, which have a unit of their own.
+fn figures(read: &Read) -> (&'static str, &str) {
+    let numbers = read.runs.iter().any(|run| !run.numbers.is_empty());
+    match numbers {
+        true => ("numbers", &read.number_unit),
+        false => ("quantiles", &read.unit),
+    }
 }
 
 /// Whether all of these, each with its name, can be compared. Gives warnings, those first that should lead a report: that
 /// they were measured on different machines.
 ///
 /// # Errors
-/// [`Incompatible`] names what differs from the first of them, and in which.
+/// [`Incompatible`] names what differs, and in which two.
 pub fn compatible(files: &[(&str, &Read)]) -> Result<Vec<String>, Incompatible> {
     let Some(((first, reference), rest)) = files.split_first() else {
         return Ok(Vec::new());
     };
+    let said = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     for (second, read) in rest {
-        let differ = |what: String, before: String, after: String| {
-            Err(Incompatible {
-                what,
+        let ((what, unit), (other, others)) = (figures(reference), figures(read));
+        for (name, before, after) in [
+            (
+                "the format",
+                said(reference.format.word()),
+                said(read.format.word()),
+            ),
+            (
+                "the question",
+                reference.question.clone(),
+                read.question.clone(),
+            ),
+            ("the kind of figures", said(what), said(other)),
+            ("the unit", said(unit), said(others)),
+        ] {
+            if before == after {
+                continue;
+            }
+            let silent = before.is_none() || after.is_none();
+            let stated = silent && name == "the unit" && read.format == Format::Cyclictest;
+            return Err(Incompatible {
+                what: name.to_owned(),
                 first: (*first).to_owned(),
                 before,
                 second: (*second).to_owned(),
                 after,
-            })
-        };
-        let question = |read: &Read| {
-            read.question
-                .clone()
-                .unwrap_or_else(|| "not said".to_owned())
-        };
-        for (what, before, after) in [
-            (
-                "the format",
-                reference.format.to_string(),
-                read.format.to_string(),
-            ),
-            ("the question", question(reference), question(read)),
-            ("the unit", reference.unit.clone(), read.unit.clone()),
-            (
-                "the unit",
-                reference.number_unit.clone(),
-                read.number_unit.clone(),
-            ),
-        ] {
-            if before != after {
-                return differ(what.to_owned(), before, after);
-            }
-        }
-        let names: BTreeSet<&String> = reference
-            .parameters
-            .keys()
-            .chain(read.parameters.keys())
-            .collect();
-        for name in names {
-            let [before, after] = [*reference, *read].map(|read| {
-                let value = read.parameters.get(name);
-                value.map_or("not given", |value| &**value).to_owned()
+                advice: match stated {
+                    true => "; pass --unit ns if cyclictest ran with -N, else --unit us",
+                    false => "",
+                },
             });
-            if before != after {
-                return differ(format!("the parameter {name}"), before, after);
-            }
         }
     }
-    Ok(warnings(files))
+    let mut warnings = warnings(files);
+    warnings.extend(parameters(files)?);
+    Ok(warnings)
+}
+
+/// Whether the parameters agree in all files that can say them. Gives a warning for each that some cannot say.
+fn parameters(files: &[(&str, &Read)]) -> Result<Vec<String>, Incompatible> {
+    let names: BTreeSet<&String> = files
+        .iter()
+        .flat_map(|(_, read)| read.parameters.keys())
+        .collect();
+    let mut warnings = Vec::new();
+    for name in names {
+        let value = |read: &Read| read.parameters.get(name).cloned();
+        let (silent, telling): (Vec<_>, Vec<_>) = files
+            .iter()
+            .partition(|(_, read)| value(read).is_none() && read.unsaid.contains(name));
+        let Some(((first, reference), rest)) = telling.split_first() else {
+            continue; // one of the files has the name
+        };
+        if let Some((second, read)) = rest
+            .iter()
+            .find(|(_, read)| value(read) != value(reference))
+        {
+            return Err(Incompatible {
+                what: format!("the parameter {name}"),
+                first: (*first).to_owned(),
+                before: value(reference),
+                second: (*second).to_owned(),
+                after: value(read),
+                advice: "",
+            });
+        }
+        if let (Some((file, _)), Some(value)) = (silent.first(), value(reference)) {
+            warnings.push(format!(
+                "{name}: {file} does not say it; taken for {value}, as in {first}"
+            ));
+        }
+    }
+    Ok(warnings)
 }
 
 fn warnings(files: &[(&str, &Read)]) -> Vec<String> {

@@ -10,8 +10,14 @@
 //! # Histogram Overflows: 00051 00123
 //! ```
 //!
-//! Microseconds; with `--ns` (`-N`) nanoseconds, which of its texts only the command line in `--json` tells. All threads of a
-//! file are one run: they were held up together. `Total` counts samples within the histogram.
+//! Microseconds, or with `--nsecs` (`-N`) nanoseconds. `--json` says which. The lines of threads tell it by the width of `Act`
+//! and `Avg`: five places of microseconds, eight of nanoseconds. The histogram's text has no such line after `-q`: a sample
+//! below [`SHORTEST_NS`] shows microseconds, and else [`Options::unit`] must say it.
+//!
+//! The interval is that of the first thread, as each further one of `-q` is longer by `--distance`. `--json` has it in its
+//! command line. The text of a histogram does not say it.
+//!
+//! All threads of a file are one run: they were held up together. `Total` counts samples within the histogram.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +25,16 @@ use serde::Deserialize;
 use stopgap_events::machine::Missing;
 
 use super::counts::Counts;
-use super::{Format, Options, Read, ReadError, ends_with_a_line};
+use super::{Format, Options, Read, ReadError, Unit, ends_with_a_line};
 use crate::compare::Run;
 
 const QUESTION: &str = "cyclictest wake-up latency";
+/// A timer's interrupt, the wake-up and the way back to user space take longer on any machine.
+const SHORTEST_NS: u64 = 300;
+
+/// Microseconds between two wake-ups where `-i` is not given.
+const INTERVAL: &str = "1000";
+
 const NO_STALLS: &str =
     "for how long it ran is only in --json, or the threshold is beyond the histogram";
 
@@ -33,7 +45,7 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
     let read = if text.lines().any(|line| line.starts_with("# Histogram")) {
         histogram(text, options)
     } else {
-        summary(text)
+        summary(text, options)
     }?;
     ends_with_a_line(text)?;
     Ok(read)
@@ -42,8 +54,54 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
 fn new() -> Read {
     let mut read = Read::new(Format::Cyclictest);
     read.question = Some(QUESTION.to_owned());
-    read.unit = "us".to_owned();
     read
+}
+
+/// Puts the unit that the file tells or that is given, and an interval that the file may say.
+fn settle(
+    read: &mut Read,
+    told: Option<Unit>,
+    interval: Option<String>,
+    options: &Options,
+) -> Result<(), ReadError> {
+    if let (Some(told), Some(given)) = (told, options.unit)
+        && told != given
+    {
+        return Err(ReadError::whole(format!(
+            "its latencies are in {told}, and the unit given is {given}"
+        )));
+    }
+    let unit = told.or(options.unit);
+    read.unit = unit.map_or_else(String::new, |unit| unit.to_string());
+    match interval {
+        Some(interval) => drop(read.parameters.insert("interval".to_owned(), interval)),
+        None => read.unsaid.push("interval".to_owned()),
+    }
+    Ok(())
+}
+
+/// Spaces and digits that follow `label` in a line of `-q`.
+fn places(line: &str, label: &str) -> Option<(usize, usize)> {
+    let rest = &line[line.find(label)? + label.len()..];
+    let number = rest.trim_start_matches(' ');
+    let digits = number.bytes().take_while(u8::is_ascii_digit).count();
+    Some((rest.len() - number.len(), digits))
+}
+
+/// The unit of a thread's line, by the width of its columns; `None` where numbers fill them or spaces were taken away.
+fn unit_of_line(line: &str) -> Option<Unit> {
+    let (spaces, digits) = places(line, "Min:")?;
+    if spaces + digits < 7 {
+        return None;
+    }
+    ["Act:", "Avg:"]
+        .iter()
+        .find_map(|label| match places(line, label)? {
+            (spaces, digits) if spaces > 0 && spaces + digits == 8 => Some(Unit::Ns),
+            (spaces, digits) if spaces > 0 && spaces + digits == 5 => Some(Unit::Us),
+            (0, 5..8) => Some(Unit::Us),
+            _ => None,
+        })
 }
 
 /// The number that follows `label` in a line of `-q`.
@@ -54,9 +112,10 @@ fn field(line: &str, label: &str) -> Option<u64> {
     rest[..end.unwrap_or(rest.len())].parse().ok()
 }
 
-fn summary(text: &str) -> Result<Read, ReadError> {
+fn summary(text: &str, options: &Options) -> Result<Read, ReadError> {
     let mut read = new();
     let mut threads = BTreeMap::new();
+    let mut unit = None;
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') || line.starts_with("policy:") {
@@ -65,7 +124,7 @@ fn summary(text: &str) -> Result<Read, ReadError> {
         let told = || {
             let thread = field(line.strip_prefix("T:")?, "")?;
             let [cycles, average, max] = ["C:", "Avg:", "Max:"].map(|label| field(line, label));
-            Some((thread, (cycles?, average?, max?)))
+            Some((thread, (cycles?, average?, max?, field(line, "I:"))))
         };
         let Some((thread, told)) = told() else {
             return Err(ReadError::at(
@@ -73,22 +132,27 @@ fn summary(text: &str) -> Result<Read, ReadError> {
                 "it is no line of a thread: it is cut off or damaged",
             ));
         };
+        unit = unit.or_else(|| unit_of_line(line));
         // Without -q it is printed again and again; the last one holds.
         threads.insert(thread, told);
     }
+    let interval = threads.first_key_value().and_then(|(_, told)| told.3);
+    settle(&mut read, unit, interval.map(|us| us.to_string()), options)?;
     read.parameters
         .insert("threads".to_owned(), threads.len().to_string());
     let threads = threads
         .into_values()
-        .map(|(cycles, average, max)| (cycles, to_f64(average), Some(max)));
-    averages(read, threads, "prints")
+        .map(|(cycles, average, max, _)| (cycles, to_f64(average), Some(max)));
+    let why =
+        "without -h cyclictest prints only the least, the longest and the average, rounded down";
+    averages(read, threads, why)
 }
 
 /// The run of a file without a histogram, from cycles, average and longest of each thread.
 fn averages(
     mut read: Read,
     threads: impl Iterator<Item = (u64, f64, Option<u64>)>,
-    prints: &str,
+    why: &str,
 ) -> Result<Read, ReadError> {
     let (mut sum, mut all, mut longest) = (0.0, 0.0, None);
     for (cycles, average, max) in threads {
@@ -105,7 +169,6 @@ fn averages(
         max: longest.map(to_f64),
         ..Run::of_number("", "average", average)
     });
-    let why = format!("without -h cyclictest {prints} least, average and longest only");
     read.missing
         .push(Missing::new("median, p99 and stalls", why));
     Ok(read)
@@ -120,6 +183,7 @@ fn histogram(text: &str, options: &Options) -> Result<Read, ReadError> {
     let mut rows: Vec<(u64, Vec<u64>)> = Vec::new();
     let mut totals = None;
     let (mut beyond, mut longest) = (None, None);
+    let (mut unit, mut interval) = (None, None);
     for (number, line) in (1..).zip(text.lines()) {
         let all = |text: &str| -> Result<Vec<u64>, ReadError> {
             let words = text.split_whitespace().map(|word| {
@@ -134,11 +198,15 @@ fn histogram(text: &str, options: &Options) -> Result<Read, ReadError> {
             beyond = Some(all(rest)?);
         } else if let Some(rest) = line.strip_prefix("# Max Latencies:") {
             longest = Some(all(rest)?);
+        } else if line.starts_with("T:") {
+            // Printed without -q.
+            unit = unit.or_else(|| unit_of_line(line));
+            interval = interval.or_else(|| field(line, "I:"));
         } else if line.starts_with(['#', 'T'])
             || line.trim().is_empty()
             || line.starts_with("policy:")
         {
-            // Headings, and what it prints without -q.
+            // Headings, and what else it prints without -q.
         } else {
             let mut row = all(line)?;
             let (width, index) = (row.len(), row.first().copied().unwrap_or(0));
@@ -212,7 +280,14 @@ fn histogram(text: &str, options: &Options) -> Result<Read, ReadError> {
     read.parameters
         .insert("threads".to_owned(), threads.to_string());
     let max = longest.into_iter().take(threads).max();
-    counts.put_run(read, max, (1_000, None), options, NO_STALLS)
+    let seen = |(_, row): &&(u64, Vec<u64>)| row.iter().any(|&count| count > 0);
+    let shortest = rows.iter().find(seen).map(|(value, _)| *value);
+    let short = shortest.is_some_and(|shortest| shortest < SHORTEST_NS);
+    let unit = unit.or(short.then_some(Unit::Us));
+    settle(&mut read, unit, interval.map(|us| us.to_string()), options)?;
+    // Of no length known, so that no stall is counted.
+    let unit_ns = unit.or(options.unit).map_or(1, Unit::ns);
+    counts.put_run(read, max, (unit_ns, None), options, NO_STALLS)
 }
 
 #[derive(Deserialize)]
@@ -238,18 +313,16 @@ fn json(text: &str, options: &Options) -> Result<Read, ReadError> {
     let document: Document =
         serde_json::from_str(text).map_err(|error| ReadError::json("cyclictest's JSON", &error))?;
     let mut read = new();
-    let unit_ns = if document.resolution_in_ns == Some(1) {
-        read.unit = "ns".to_owned();
-        1
-    } else {
-        1_000
+    let unit = match document.resolution_in_ns {
+        Some(1) => Unit::Ns,
+        _ => Unit::Us,
     };
+    let command = document.command.as_deref();
+    let interval = command.map(|words| interval(words).unwrap_or_else(|| INTERVAL.to_owned()));
+    settle(&mut read, Some(unit), interval, options)?;
     let threads = &document.thread;
     read.parameters
         .insert("threads".to_owned(), threads.len().to_string());
-    if let Some(interval) = document.command.as_deref().and_then(interval) {
-        read.parameters.insert("interval".to_owned(), interval);
-    }
     let max = threads.values().filter_map(|thread| thread.max).max();
     if threads.values().all(|thread| thread.histogram.is_empty()) {
         let mut known = Vec::new();
@@ -257,7 +330,8 @@ fn json(text: &str, options: &Options) -> Result<Read, ReadError> {
             let none = || ReadError::whole("a thread has no average");
             known.push((thread.cycles, thread.avg.ok_or_else(none)?, thread.max));
         }
-        return averages(read, known.into_iter(), "keeps");
+        let why = "without -h cyclictest keeps only the least, the longest and the average";
+        return averages(read, known.into_iter(), why);
     }
     let mut counts = Counts::default();
     for (name, thread) in threads {
@@ -286,7 +360,7 @@ fn json(text: &str, options: &Options) -> Result<Read, ReadError> {
         let seconds = u64::try_from(seconds.rem_euclid(86_400)).ok()?;
         seconds.checked_mul(1_000_000_000).filter(|&time| time > 0)
     });
-    counts.put_run(read, max, (unit_ns, duration), options, NO_STALLS)
+    counts.put_run(read, max, (unit.ns(), duration), options, NO_STALLS)
 }
 
 /// The interval of a command line, microseconds, as it was given.

@@ -7,6 +7,8 @@ use std::time::Duration;
 const CYCLICTEST_Q: &[u8] = include_bytes!("../../fixtures/read/cyclictest-q.txt");
 const CYCLICTEST_H: &[u8] = include_bytes!("../../fixtures/read/cyclictest-h.txt");
 const CYCLICTEST_JSON: &[u8] = include_bytes!("../../fixtures/read/cyclictest.json");
+const CYCLICTEST_N: &[u8] = include_bytes!("../../fixtures/read/cyclictest-n.txt");
+const CYCLICTEST_N_JSON: &[u8] = include_bytes!("../../fixtures/read/cyclictest-n.json");
 const HYPERFINE: &[u8] = include_bytes!("../../fixtures/read/hyperfine.json");
 const TIMERLAT: &[u8] = include_bytes!("../../fixtures/read/rtla-timerlat-hist.txt");
 const OSNOISE: &[u8] = include_bytes!("../../fixtures/read/rtla-osnoise-hist.txt");
@@ -112,6 +114,126 @@ fn cyclictests_summary_has_an_average_alone() {
     assert!((run.numbers["average"] - average).abs() < 1e-9);
     assert_eq!((run.max, run.median), (Some(35_470.0), None));
     assert_eq!(read.missing.len(), 1);
+}
+
+/// One run of `-N`, in both of its forms.
+#[test]
+fn cyclictests_text_agrees_with_its_json() {
+    let (text, json) = (usual(CYCLICTEST_N), usual(CYCLICTEST_N_JSON));
+    assert_eq!((&*text.unit, &*text.number_unit), ("ns", "ns"));
+    assert_eq!(text.parameters, json.parameters);
+    assert_eq!(text.parameters["interval"], "500");
+    let warnings = compatible(&[("a.txt", &text), ("b.json", &json)]).unwrap();
+    assert!(warnings[0].contains("rounded down"), "{warnings:?}");
+    let [printed, kept] = [&text, &json].map(|read| read.runs[0].numbers["average"]);
+    assert!((0.0..1.0).contains(&(kept - printed)), "{printed} {kept}");
+    assert_eq!(text.runs[0].max, json.runs[0].max);
+    // Microseconds never mix with nanoseconds.
+    let us = usual(CYCLICTEST_Q);
+    assert_eq!(us.unit, "us");
+    let why = compatible(&[("a.txt", &us), ("b.json", &json)]).unwrap_err();
+    assert_eq!(
+        why.to_string(),
+        "b.json: the unit is ns, and in a.txt us: they cannot be compared"
+    );
+    // The command line of a run without -i has no interval.
+    let without = std::str::from_utf8(CYCLICTEST_N_JSON)
+        .unwrap()
+        .replace("-i 500 ", "");
+    assert_eq!(usual(without.as_bytes()).parameters["interval"], "1000");
+}
+
+/// A text of a histogram does not say its interval, and often not its unit.
+#[test]
+fn what_cyclictests_histogram_does_not_say() {
+    let rows = "# Histogram
+000900 000003
+000901 000009
+# Total: 12
+# Max Latencies: 901
+# Histogram Overflows: 0
+";
+    let unknown = usual(rows.as_bytes());
+    assert_eq!(unknown.unit, "");
+    let json = |resolution: u64, interval: u64| {
+        let text = format!(
+            "{{\"cmdline:\": \"cyclictest -h 2000 -i {interval}\", \"resolution_in_ns\": {resolution}, \"thread\": {{\"0\": {{\"cycles\": 12, \"histogram\": {{\"900\": 12}}}}}}}}"
+        );
+        usual(text.as_bytes())
+    };
+    for json in [json(0, 1_000), json(1, 1_000)] {
+        let why = compatible(&[("a.txt", &unknown), ("b.json", &json)]).unwrap_err();
+        let (other, unit) = (
+            compatible(&[("b.json", &json), ("a.txt", &unknown)]),
+            &json.unit,
+        );
+        let says = format!(
+            "a.txt does not say the unit, and in b.json it is {unit}: they cannot be compared; pass --unit ns if cyclictest ran with -N, else --unit us"
+        );
+        assert_eq!(why.to_string(), says);
+        assert_eq!(other.unwrap_err().to_string(), says);
+    }
+    let given = |unit| Options {
+        unit: Some(unit),
+        ..Options::default()
+    };
+    let ns = read(rows.as_bytes(), &given(Unit::Ns)).unwrap();
+    let (json, other) = (json(1, 1_000), json(1, 500));
+    assert_eq!(
+        compatible(&[("a.txt", &ns), ("b.json", &json)]),
+        Ok(vec![
+            "interval: a.txt does not say it; taken for 1000, as in b.json".to_owned()
+        ])
+    );
+    // What the first file cannot say is held between the others.
+    let why = compatible(&[("a.txt", &ns), ("b.json", &json), ("c.json", &other)]);
+    assert_eq!(why.unwrap_err().what, "the parameter interval");
+    // Nothing wakes up within 25 ns.
+    let us = usual(CYCLICTEST_H);
+    assert_eq!(
+        (&*us.unit, &*us.unsaid),
+        ("us", &["interval".to_owned()][..])
+    );
+    for (file, unit) in [
+        (CYCLICTEST_H, Unit::Ns),
+        (CYCLICTEST_N, Unit::Us),
+        (CYCLICTEST_JSON, Unit::Ns),
+    ] {
+        let why = refused(file, &given(unit));
+        assert!(why.ends_with(&format!("the unit given is {unit}")), "{why}");
+    }
+    assert!(refused(HYPERFINE, &given(Unit::Ns)).contains("no unit 'ns' can be given"));
+    // The average of one and the quantiles of the other.
+    let why = compatible(&[("a.txt", &us), ("b.txt", &usual(CYCLICTEST_Q))]).unwrap_err();
+    assert_eq!(
+        why.to_string(),
+        "b.txt: the kind of figures is numbers, and in a.txt quantiles: they cannot be compared"
+    );
+}
+
+/// The unit is in the width of the columns, which numbers may fill and editors may squeeze.
+#[test]
+fn columns_that_do_not_tell_the_unit_do_not_guess_it() {
+    let line = |rest: &str| {
+        let text = format!("T: 0 (    1) P: 0 I:1000 C:      9 {rest}\n");
+        usual(text.as_bytes()).unit
+    };
+    assert_eq!(line("Min:     26 Act:   88 Avg:  175 Max:   35377"), "us");
+    assert_eq!(line("Min:     26 Act:1234567 Avg:  175 Max:   35377"), "us");
+    assert_eq!(line("Min:     26 Act:123456 Avg:123456 Max: 9935377"), "us");
+    assert_eq!(
+        line("Min:     26 Act:      88 Avg:     175 Max:   35377"),
+        "ns"
+    );
+    assert_eq!(
+        line("Min:     26 Act:12345678 Avg:     175 Max:12345678"),
+        "ns"
+    );
+    assert_eq!(
+        line("Min:     26 Act:12345678 Avg:12345678 Max:12345678"),
+        ""
+    );
+    assert_eq!(line("Min: 26 Act: 7512 Avg: 7512 Max: 35377"), "");
 }
 
 /// `--histofall` prints one column more, the sum of all.
@@ -495,7 +617,14 @@ fn other_questions_and_parameters_are_refused_by_name() {
     other.parameters.remove("n");
     let differs = |other: &Read| compatible(&[("a", &base), ("b", other)]).unwrap_err();
     let why = differs(&other);
-    assert_eq!((&*why.what, &*why.after), ("the parameter n", "not given"));
+    assert_eq!(
+        (&*why.what, why.after.as_deref()),
+        ("the parameter n", None)
+    );
+    assert_eq!(
+        why.to_string(),
+        "b does not say the parameter n, and in a it is 9: they cannot be compared"
+    );
     let mut other = base.clone();
     other.question = Some("chunks".to_owned());
     assert_eq!(differs(&other).what, "the question");
