@@ -14,7 +14,14 @@
 //! | `cyclictest` | the file: its threads together | quantiles (`-h`, `--json`); of `-q` alone the average, as a number |
 //! | `rtla` | the file: its CPUs together | quantiles |
 //! | `hyperfine` | each time of one command: a process | elapsed seconds, and memory where it is there |
+//! | `criterion` | each sample | time of an iteration |
+//! | `google-benchmark` | each repetition of one benchmark | CPU time and elapsed time of an iteration |
+//! | `go` | each line of one benchmark | its numbers of which less is better |
+//! | `perf-stat` | the file, or each run of `--append` | the events |
 //! | `numbers` | a line | the number |
+//!
+//! Of a file of several benchmarks [`Options::series`] must name one. What a format has besides, and of which more is better,
+//! stands in [`Read::missing`].
 //!
 //! Quantiles are given where there are enough samples ([`needed`](crate::quantile::needed)) and where they fall within the
 //! histogram: samples beyond its end are counted, but of what length they were nobody knows.
@@ -24,10 +31,14 @@
 
 mod compatible;
 mod counts;
+mod criterion;
 mod cyclictest;
+mod go;
+mod google;
 mod hdr;
 mod hyperfine;
 mod numbers;
+mod perf_stat;
 mod record;
 mod rtla;
 
@@ -57,6 +68,14 @@ pub enum Format {
     Rtla,
     /// JSON that hyperfine exports.
     Hyperfine,
+    /// `sample.json` of criterion.
+    Criterion,
+    /// JSON of google-benchmark.
+    Google,
+    /// Text of `go test -bench`.
+    Go,
+    /// `perf stat -x,` and `perf stat -j`.
+    PerfStat,
     /// A number a line.
     Numbers,
 }
@@ -68,6 +87,10 @@ words!(
     Cyclictest "cyclictest",
     Rtla "rtla",
     Hyperfine "hyperfine",
+    Criterion "criterion",
+    Google "google-benchmark",
+    Go "go",
+    PerfStat "perf-stat",
     Numbers "numbers",
 );
 
@@ -101,7 +124,7 @@ pub struct Options {
     pub question: Option<Question>,
     /// Which series: of a record its name and parameters (`map backend=memfd n=200`; without them the question's usual latency
     /// under the largest `n`), a log's tag, hyperfine's command (the only one), rtla's column without its CPU (`Thr`
-    /// where there is one).
+    /// where there is one), a benchmark of Go's or of google-benchmark's (the only one), an event of perf's (all).
     pub series: Option<String>,
     /// From what length on a sample is a stall, nanoseconds. `None` for what a record says, and no stalls of others.
     pub stall_threshold_ns: Option<u64>,
@@ -215,6 +238,10 @@ pub fn read(bytes: &[u8], options: &Options) -> Result<Read, ReadError> {
         Format::Cyclictest => cyclictest::read(text(bytes)?, options),
         Format::Rtla => rtla::read(text(bytes)?, options),
         Format::Hyperfine => hyperfine::read(text(bytes)?, options),
+        Format::Criterion => criterion::read(text(bytes)?),
+        Format::Google => google::read(text(bytes)?, options),
+        Format::Go => go::read(text(bytes)?, options),
+        Format::PerfStat => perf_stat::read(text(bytes)?, options),
         Format::Numbers => numbers::read(text(bytes)?),
     }?;
     if read.runs.is_empty() {
@@ -225,7 +252,10 @@ pub fn read(bytes: &[u8], options: &Options) -> Result<Read, ReadError> {
 
 /// A choice that the file does not offer is a mistake, and not to be passed over.
 fn asked(format: Format, options: &Options) -> Result<(), ReadError> {
-    let has_series = !matches!(format, Format::Numbers | Format::Cyclictest);
+    let has_series = !matches!(
+        format,
+        Format::Numbers | Format::Cyclictest | Format::Criterion
+    );
     if let (Some(question), false) = (options.question, format == Format::Stopgap) {
         return Err(ReadError::whole(format!(
             "it is of format {format}, which has no question '{question}'"
@@ -266,6 +296,15 @@ pub fn recognise(bytes: &[u8]) -> Result<Format, ReadError> {
         if line.starts_with(log) || line.starts_with(b"\"StartTimestamp\"") || has(b",HIST") {
             return Ok(Format::HdrLog);
         }
+        let Ok(line) = str::from_utf8(line) else {
+            continue;
+        };
+        if line.starts_with("goos: ") || go::is_result(line) {
+            return Ok(Format::Go);
+        }
+        if perf_stat::is_line(line) {
+            return Ok(Format::PerfStat);
+        }
     }
     Ok(Format::Numbers)
 }
@@ -276,6 +315,19 @@ fn json(text: &str) -> Result<Format, ReadError> {
         schema: Option<String>,
         results: Option<IgnoredAny>,
         thread: Option<IgnoredAny>,
+        benchmarks: Option<IgnoredAny>,
+        context: Option<IgnoredAny>,
+        iters: Option<IgnoredAny>,
+        times: Option<IgnoredAny>,
+    }
+    // Of perf each line is a document.
+    if text
+        .trim_start()
+        .lines()
+        .next()
+        .is_some_and(perf_stat::is_line)
+    {
+        return Ok(Format::PerfStat);
     }
     let keys: Keys =
         serde_json::from_str(text).map_err(|error| ReadError::json("whole JSON", &error))?;
@@ -298,8 +350,18 @@ fn json(text: &str) -> Result<Format, ReadError> {
         Keys {
             thread: Some(_), ..
         } => Ok(Format::Cyclictest),
+        Keys {
+            benchmarks: Some(_),
+            context: Some(_),
+            ..
+        } => Ok(Format::Google),
+        Keys {
+            iters: Some(_),
+            times: Some(_),
+            ..
+        } => Ok(Format::Criterion),
         _ => Err(ReadError::whole(
-            "JSON of no known tool: neither a run record, nor of cyclictest or hyperfine",
+            "JSON of no known tool: neither a run record, nor of cyclictest, hyperfine, google-benchmark or perf stat; of criterion's files sample.json is read",
         )),
     }
 }
@@ -321,6 +383,9 @@ fn ends_with_a_line(text: &str) -> Result<(), ReadError> {
         "it ends without a line feed: the file is cut off; if it is whole, add one (echo >>FILE)";
     Err(ReadError::at(line, why))
 }
+
+/// The longest line of a table, bytes. What takes a line to pieces would take many times its size.
+const LONGEST_LINE: usize = 16 << 10;
 
 /// The line that follows `before`, from 1.
 fn line_of(before: &[u8]) -> usize {

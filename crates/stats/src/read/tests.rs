@@ -1,4 +1,7 @@
 use super::*;
+
+mod benchmarks;
+
 use crate::compare::RunStalls;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use hdrhistogram::serialization::{V2DeflateSerializer, V2Serializer};

@@ -12,12 +12,18 @@ const FILES: &[&[u8]] = &[
     include_bytes!("../../fixtures/read/cyclictest-n.txt"),
     include_bytes!("../../fixtures/read/cyclictest-n.json"),
     include_bytes!("../../fixtures/read/hyperfine-one.json"),
+    include_bytes!("../../fixtures/read/criterion-sample.json"),
+    include_bytes!("../../fixtures/read/go-bench-one.txt"),
+    include_bytes!("../../fixtures/read/google-benchmark-one.json"),
+    include_bytes!("../../fixtures/read/perf-stat-r.csv"),
+    include_bytes!("../../fixtures/read/perf-stat-r.json"),
+    include_bytes!("../../fixtures/read/perf-stat-append.csv"),
     include_bytes!("../../fixtures/read/rtla-timerlat-hist.txt"),
     include_bytes!("../../fixtures/read/rtla-osnoise-hist.txt"),
     include_bytes!("../../fixtures/read/histogram.hlog"),
 ];
 
-const PIECES: [&[u8]; 12] = [
+const PIECES: [&[u8]; 15] = [
     b"18446744073709551615",
     b"-1",
     b"NaN",
@@ -29,6 +35,9 @@ const PIECES: [&[u8]; 12] = [
     b"\n",
     b"0 99999999999:99:99",
     b"HISTFAAA",
+    b",,cycles,0,100.00,,",
+    b"<not counted>",
+    b" ns/op ",
     b"\xff",
 ];
 
