@@ -9,7 +9,7 @@ use super::{Format, Read};
 
 /// Files that answer different questions.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{}: they cannot be compared{advice}", differ(.what, (.first, .before.as_deref()), (.second, .after.as_deref())))]
+#[error("{}", differ(.what, (.first, .before.as_deref()), (.second, .after.as_deref())))]
 pub struct Incompatible {
     /// The difference: `the format`, `the question`, `the unit`, `the parameter n`.
     pub what: String,
@@ -21,20 +21,29 @@ pub struct Incompatible {
     pub second: String,
     /// The other's value; `None` where it does not say.
     pub after: Option<String>,
-    /// What to do, after a semicolon; empty where nothing helps.
-    pub advice: &'static str,
 }
 
+/// The unit of cyclictest's latencies, which the user may give.
+const LATENCIES: &str = "the unit of its latencies";
+
 fn differ(what: &str, first: (&String, Option<&str>), second: (&String, Option<&str>)) -> String {
-    match (first, second) {
+    let (silent, other, value) = match (first, second) {
         ((first, Some(before)), (second, Some(after))) => {
-            format!("{second}: {what} is {after}, and in {first} {before}")
+            return format!(
+                "{second}: {what} is {after}, and in {first} {before}: they cannot be compared"
+            );
         }
-        ((silent, None), (other, value)) | ((other, value), (silent, None)) => format!(
-            "{silent} does not say {what}, and in {other} it is {}",
-            value.unwrap_or("unknown")
-        ),
-    }
+        ((silent, None), (other, value)) | ((other, value), (silent, None)) => {
+            (silent, other, value.unwrap_or("unknown"))
+        }
+    };
+    let advice = match what {
+        LATENCIES => "; pass --unit ns if cyclictest ran with -N, else --unit us",
+        _ => "",
+    };
+    format!(
+        "{silent} does not say {what}, and in {other} it is {value}: they cannot be compared{advice}"
+    )
 }
 
 /// What of files is compared by: quantiles, or numbers, which have a unit of their own.
@@ -57,6 +66,10 @@ pub fn compatible(files: &[(&str, &Read)]) -> Result<Vec<String>, Incompatible> 
     };
     let said = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     for (second, read) in rest {
+        let unit_of = match read.format {
+            Format::Cyclictest => LATENCIES,
+            _ => "the unit",
+        };
         let ((what, unit), (other, others)) = (figures(reference), figures(read));
         for (name, before, after) in [
             (
@@ -70,23 +83,17 @@ pub fn compatible(files: &[(&str, &Read)]) -> Result<Vec<String>, Incompatible> 
                 read.question.clone(),
             ),
             ("the kind of figures", said(what), said(other)),
-            ("the unit", said(unit), said(others)),
+            (unit_of, said(unit), said(others)),
         ] {
             if before == after {
                 continue;
             }
-            let silent = before.is_none() || after.is_none();
-            let stated = silent && name == "the unit" && read.format == Format::Cyclictest;
             return Err(Incompatible {
                 what: name.to_owned(),
                 first: (*first).to_owned(),
                 before,
                 second: (*second).to_owned(),
                 after,
-                advice: match stated {
-                    true => "; pass --unit ns if cyclictest ran with -N, else --unit us",
-                    false => "",
-                },
             });
         }
     }
@@ -120,7 +127,6 @@ fn parameters(files: &[(&str, &Read)]) -> Result<Vec<String>, Incompatible> {
                 before: value(reference),
                 second: (*second).to_owned(),
                 after: value(read),
-                advice: "",
             });
         }
         if let (Some((file, _)), Some(value)) = (silent.first(), value(reference)) {

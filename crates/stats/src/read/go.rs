@@ -17,6 +17,9 @@ use crate::compare::{MOST_RUNS, Run};
 
 const LESS_IS_BETTER: [&str; 3] = ["ns/op", "B/op", "allocs/op"];
 
+/// A benchmark's name, and its lines by their numbers.
+type Benchmark<'a> = (&'a str, Vec<(usize, &'a str)>);
+
 /// A line's benchmark and what follows it; `None` of other lines, as of text that begins with `Benchmarking`.
 fn name(line: &str) -> Option<(&str, &str)> {
     let rest = line.strip_prefix("Benchmark")?;
@@ -93,17 +96,17 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
     for (_, name) in found.keys() {
         *packages.entry(name).or_default() += 1;
     }
-    let all: Vec<(String, ((&str, &str), Vec<(usize, &str)>))> = found
+    let all: Vec<(String, Benchmark<'_>)> = found
         .into_iter()
         .map(|((package, name), lines)| {
             let label = match packages.get(name) {
                 Some(1) | None => name.to_owned(),
                 _ => format!("{package} {name}"),
             };
-            (label, ((package, name), lines))
+            (label, (name, lines))
         })
         .collect();
-    let ((_, name), lines) = choose("benchmark", &all, options.series.as_deref())?;
+    let (name, lines) = choose("benchmark", &all, options.series.as_deref())?;
     let processors = name
         .rsplit_once('-')
         .filter(|(_, end)| end.parse::<u32>().is_ok());

@@ -75,7 +75,7 @@ fn google_benchmarks_repetitions_are_runs() {
         ],
         "without the aggregates"
     );
-    assert_eq!(read.runs[0].numbers["cpu time"], 12.276_314_823_693_632);
+    assert_eq!(numbers(&read, "cpu time")[..1], [12.276_314_823_693_632]);
     assert!(lacks(&read, "bytes per second").is_some_and(|why| why.contains("more is better")));
     // Another unit in the file, the same one in the figures.
     let document: serde_json::Value = serde_json::from_slice(GOOGLE).unwrap();
@@ -86,7 +86,7 @@ fn google_benchmarks_repetitions_are_runs() {
     assert_eq!(entry["time_unit"], "us");
     let count = super::read(GOOGLE, &series("count")).unwrap();
     let expected = entry["cpu_time"].as_f64().unwrap() * 1e3;
-    assert_eq!(count.runs[0].numbers["cpu time"], expected);
+    assert_eq!(numbers(&count, "cpu time")[..1], [expected]);
     let why = compatible(&[("a", &read), ("b", &count)]).unwrap_err();
     assert_eq!(why.what, "the parameter benchmark");
 }
