@@ -17,6 +17,9 @@ use crate::compare::{MOST_RUNS, Run};
 
 const LESS_IS_BETTER: [&str; 3] = ["ns/op", "B/op", "allocs/op"];
 
+/// Benchmarks of a file, many times those of a real one.
+const MOST_BENCHMARKS: usize = 100_000;
+
 /// A benchmark's name, and its lines by their numbers.
 type Benchmark<'a> = (&'a str, Vec<(usize, &'a str)>);
 
@@ -83,6 +86,10 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
             }
             if figures(rest).is_none() {
                 let why = "no result of a benchmark: it is cut off, or the program printed into it";
+                return Err(ReadError::at(number, why));
+            }
+            if found.len() == MOST_BENCHMARKS && !found.contains_key(&(package, name)) {
+                let why = format!("more than {MOST_BENCHMARKS} benchmarks");
                 return Err(ReadError::at(number, why));
             }
             found

@@ -193,6 +193,12 @@ fn gos_failures_and_packages_are_kept_apart() {
     assert!(usually_refused(&two).contains("'a BenchmarkA-8', 'b BenchmarkA-8'"));
     let b = super::read(two.as_bytes(), &series("b BenchmarkA-8")).unwrap();
     assert_eq!(b.runs.len(), 2);
+    let each = (0..=100_000).map(|number| format!("BenchmarkA{number} 1 1 ns/op\n"));
+    let many = each.collect::<String>();
+    assert_eq!(
+        usually_refused(&many),
+        "line 100001: more than 100000 benchmarks"
+    );
     for (text, says) in [
         (
             format!("{line}BenchmarkA-8 \t 100\t 20.5\n"),
