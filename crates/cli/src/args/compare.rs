@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use stopgap_events::question::Question;
 use stopgap_events::units::Nanos;
+use stopgap_stats::read::Unit;
 
 use super::Place;
 use super::values::{few, margin, time};
@@ -34,7 +35,8 @@ not worse, 1 error, 2 regression, 4 no difference proven or inconclusive. With
 --bisect: 0 good, 1 bad, 125 cannot tell (errors, too).")]
 pub(crate) struct Compare {
     /// BEFORE and AFTER: a file or a directory (all files in it) each, with run records,
-    /// HdrHistogram logs, cyclictest or rtla histograms, hyperfine's JSON, or a number per line.
+    /// HdrHistogram logs, cyclictest or rtla histograms, results of hyperfine, criterion,
+    /// google-benchmark, Go or perf stat, or a number per line.
     /// Or one file of runs that --run gathered.
     #[arg(value_name = "RUNS", conflicts_with_all = ["before", "after", "commands"])]
     pub(crate) sides: Vec<PathBuf>,
@@ -84,6 +86,9 @@ pub(crate) struct Compare {
     /// load that all files have].
     #[arg(long, value_name = "NAME")]
     pub(crate) series: Option<String>,
+    /// Take the times of cyclictest's text for these, where the text does not say: ns or us.
+    #[arg(long, value_name = "UNIT")]
+    pub(crate) unit: Option<Unit>,
     /// Set the seed of arrangements, intervals and the order of runs [default: 1; with --run from
     /// the clock, and kept with the runs].
     #[arg(long, value_name = "N")]

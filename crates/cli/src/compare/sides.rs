@@ -37,7 +37,7 @@ pub(super) fn read(given: [&[PathBuf]; 2], args: &args::Compare) -> Result<Input
         question: args.question,
         series: args.series.clone(),
         stall_threshold_ns: args.threshold.map(|time| time.0),
-        unit: None,
+        unit: args.unit,
     };
     let mut seen = BTreeMap::new();
     let mut sides: [Vec<(PathBuf, Read)>; 2] = [Vec::new(), Vec::new()];

@@ -356,3 +356,31 @@ fn records_are_compared_where_they_answer_the_same_question() {
         run.refuses(line, &[says]);
     }
 }
+
+/// A histogram of cyclictest does not say whether it is in us or ns.
+#[test]
+fn the_unit_of_a_text_can_be_said() {
+    let run = Run::new();
+    // Samples of some 1,000 to 1,400, which may be either.
+    let text = |shift: u32| -> String {
+        let bins = (0..400).map(|bin| format!("{:06} {:06}\n", 1_000 + bin + shift, 9));
+        let bins: String = bins.collect();
+        format!(
+            "# Histogram\n{bins}# Total: 000003600\n# Min Latencies: {}\n# Avg Latencies: {}\n# Max Latencies: {}\n\
+             # Histogram Overflows: 00000\n",
+            1_000 + shift,
+            1_199 + shift,
+            1_399 + shift
+        )
+    };
+    run.write("a.txt", text(0));
+    run.write("b.txt", text(1));
+    for (unit, median) in [("us", "1.20 ms"), ("ns", "1.20 us")] {
+        let said = run
+            .stopgap(format!("compare a.txt b.txt --unit {unit}"))
+            .ok();
+        has(&said.out, &["\nmedian ", median]);
+    }
+    let unknown = run.stopgap("compare a.txt b.txt --unit fathoms").ends(1);
+    has(&unknown.err, &["fathoms"]);
+}
