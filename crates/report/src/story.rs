@@ -201,9 +201,19 @@ pub(crate) fn for_sleepers(waiting: &[Waiting]) -> Vec<ForSleeper> {
     };
     all.retain(|one| {
         let noticed = one.ns >= LEAST_NS || one.longest_ns.min(one.ns) >= LEAST_LONGEST_NS;
-        noticed && !is_told(one) && !between.contains(&(one.task.clone(), one.sleeper.clone()))
+        noticed && !is_told(one)
     });
     all.sort_by_key(|one| Reverse(one.ns));
+    let is_between = |one: &ForSleeper| between.contains(&(one.task.clone(), one.sleeper.clone()));
+    // Threads of one name may stand at both ends of a chain. Where each is behind another, the one that waited longest is told.
+    let mut first: BTreeSet<String> = BTreeSet::new();
+    for one in &all {
+        let of_sleeper = || all.iter().filter(|other| other.sleeper == one.sleeper);
+        if of_sleeper().all(is_between) {
+            first.insert(one.sleeper.clone());
+        }
+    }
+    all.retain(|one| !is_between(one) || first.remove(&one.sleeper));
     all
 }
 
@@ -605,6 +615,19 @@ mod tests {
         let all = [&all[..], &[lost]].concat();
         let told: Vec<String> = for_sleepers(&all).into_iter().map(|one| one.task).collect();
         assert_eq!(told, ["worker"]);
+        // `(sleep; echo) | cat`: the shell waits for its child `cat`, which reads from another shell. Each is behind the other.
+        let cat = link(
+            "cat read",
+            Some("cat"),
+            500_000_000,
+            vec![shell(500_000_000)],
+        );
+        let all = [
+            wait("sh", "child", 510_000_000, vec![cat]),
+            wait("cat", "data", 500_000_000, vec![shell(500_000_000)]),
+        ];
+        let told: Vec<String> = for_sleepers(&all).into_iter().map(|one| one.task).collect();
+        assert_eq!(told, ["sh"]);
     }
 
     #[test]
