@@ -167,10 +167,10 @@ fn a_wait_for_a_child_that_sleeps_is_told_with_the_sleeper() {
     run.write("reads", "(sleep 0.5; echo) | cat\n");
     run.stopgap("record -o t.parquet -- sh reads").quiet();
     let said = run.stopgap("explain t.parquet");
-    // `cat` or the shell that waits for it: which one waited first depends on who ended first.
+    // `cat` for 500 ms, or both shells for 1.00 s: who waited first depends on who ended first.
     let is_told = |line: &str| {
         let by = line.starts_with("  cat waited ") || line.starts_with("  sh waited ");
-        by && line.contains(" ms for sleep, which slept on purpose: not counted as lost")
+        by && line.contains(" for sleep, which slept on purpose: not counted as lost")
     };
     assert!(said.out.lines().any(is_told), "{said:#?}");
     // By BPF there are no rows of calls: requests that neither waited nor woke anybody are not seen.
