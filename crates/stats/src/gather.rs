@@ -216,6 +216,15 @@ fn number(name: &str) -> Option<&'static Number> {
     NUMBERS.iter().find(|number| number.name == name)
 }
 
+/// Numbers that a second command on the same CPU changes.
+const ALONE: [&str; 2] = ["elapsed time", "involuntary switches"];
+
+/// Returns whether the number says nothing of a command that shares its CPU with another one.
+#[must_use]
+pub fn needs_own_cpu(name: &str) -> bool {
+    ALONE.contains(&name)
+}
+
 /// Returns the names of the numbers that a run has.
 pub fn names() -> impl Iterator<Item = &'static str> {
     NUMBERS.iter().map(|number| number.name)
@@ -273,7 +282,11 @@ impl Gathered {
             let of = self.runs.iter().filter(|run| run.label == label);
             median(of.map(number.of).collect())
         };
-        let other = |number: &&Number| tested.endpoints.iter().all(|row| row.name != number.name);
+        let shared = self.plan.as_ref().is_some_and(|plan| plan.cpu.is_some());
+        let other = |number: &&Number| {
+            let is_tested = tested.endpoints.iter().any(|row| row.name == number.name);
+            !is_tested && !(shared && needs_own_cpu(number.name))
+        };
         NUMBERS
             .iter()
             .filter(other)

@@ -150,6 +150,8 @@ pub struct Read {
     /// The series of a record that [`Options::series`] selects; the runs are of the first one.
     /// Empty of other files.
     pub series: Vec<String>,
+    /// When it was made, seconds since 1970, where the file says it.
+    pub started_unix_s: Option<u64>,
     /// The machine, where the file says it.
     pub environment: Option<Environment>,
     /// The runs, at least one.
@@ -168,6 +170,7 @@ impl Read {
             parameters: BTreeMap::new(),
             unsaid: Vec::new(),
             series: Vec::new(),
+            started_unix_s: None,
             environment: None,
             runs: Vec::new(),
             missing: Vec::new(),

@@ -15,7 +15,7 @@ use stopgap_kernel::linux::{Child, Conditions, Ended, Held};
 use stopgap_kernel::{Linux, environment, signals};
 use stopgap_stats::anytime::{ALPHA, least_units};
 use stopgap_stats::document::Document;
-use stopgap_stats::gather::{Gathered, Judge, Label, Measured, Plan, SCHEMA, order};
+use stopgap_stats::gather::{Gathered, Judge, Label, Measured, Plan, SCHEMA, needs_own_cpu, order};
 
 use crate::failure::Failure;
 use crate::progress::progress_bar;
@@ -77,9 +77,6 @@ pub(crate) struct Asked<'a> {
 /// A command that has this share more CPU time than elapsed time uses several CPUs, which one CPU would change.
 const PARALLEL: f64 = 1.3;
 
-/// Numbers that a second command on the same CPU changes.
-const ALONE: [&str; 2] = ["elapsed time", "involuntary switches"];
-
 /// Runs both commands pair by pair until it is decided or a limit is met; keeps the runs in a file in `directory`, where there is
 /// one. Ctrl-C ends it with what was measured.
 pub(crate) fn gather(
@@ -133,7 +130,7 @@ pub(crate) fn gather(
             break Ok(true);
         }
         let order = order(&mut random);
-        let made = shell.unit(&asked.commands, cpu, &order);
+        let made = shell.unit(&asked.commands, cpu, &order, false);
         match made {
             Ok(Some(runs)) => {
                 let block = u32::try_from(judge.units()).unwrap_or(u32::MAX);
@@ -177,7 +174,7 @@ fn first(
 ) -> Result<(Option<u32>, Nanos), Failure> {
     let (mut alone, mut printed) = (Vec::new(), Vec::new());
     for label in [Label::Before, Label::After] {
-        let made = shell.unit(&asked.commands, None, &[label])?;
+        let made = shell.unit(&asked.commands, None, &[label], true)?;
         alone.extend(made.ok_or_else(interrupted)?);
         printed.push(shell.printed()?);
     }
@@ -196,10 +193,7 @@ fn first(
     let pair = alone
         .iter()
         .fold(Nanos(0), |sum, run| Nanos(sum.0 + run.elapsed.0));
-    let lone = asked
-        .endpoints
-        .iter()
-        .find(|name| ALONE.contains(&name.as_str()));
+    let lone = asked.endpoints.iter().find(|name| needs_own_cpu(name));
     let parallel = alone.iter().position(|run| {
         let cpu = run.ended.user_time.0 + run.ended.system_time.0;
         cpu as f64 > PARALLEL * run.elapsed.0 as f64
@@ -224,7 +218,12 @@ fn first(
         _ => {}
     }
     // What runs alone may not bear a second one of its kind: a port, a file, a lock.
-    match shell.unit(&asked.commands, Some(cpu), &[Label::Before, Label::After]) {
+    match shell.unit(
+        &asked.commands,
+        Some(cpu),
+        &[Label::Before, Label::After],
+        false,
+    ) {
         Ok(made) => {
             made.ok_or_else(interrupted)?;
             Ok((Some(cpu), pair))
@@ -301,6 +300,8 @@ impl Timed {
 struct Running<'a> {
     line: &'a str,
     began: Nanos,
+    /// Whether it is the command's first run, which counts for nothing.
+    first: bool,
     /// `None` once it has ended.
     child: Option<Child>,
     timed: Option<Timed>,
@@ -330,6 +331,7 @@ impl Shell {
         commands: &Commands<'_>,
         cpu: Option<u32>,
         order: &[Label],
+        first: bool,
     ) -> Result<Option<Vec<Timed>>, Failure> {
         let mut runs = Vec::new();
         let together = if cpu.is_some() { order.len() } else { 1 };
@@ -353,6 +355,7 @@ impl Shell {
                 running.push(Running {
                     line,
                     began,
+                    first,
                     child: Some(held.release()?),
                     timed: None,
                 });
@@ -425,11 +428,18 @@ impl Shell {
     fn ended(&self, run: &Running<'_>, child: &Child) -> Result<Timed, Failure> {
         let elapsed = Linux.now().saturating_sub(run.began);
         let command = run.line;
-        let Some(ended) = child.ended()? else {
+        let left = run.first && child.has_company();
+        // Also what it left running: it would be part of the next runs.
+        let Some(ended) = child.end(Nanos(0))? else {
             return Err(Failure::error(format!(
                 "'{command}': how it ended is unknown"
             )));
         };
+        if left {
+            tell(&format!(
+                "warning: '{command}' leaves processes behind: their time is not counted, and they are ended with it"
+            ));
+        }
         let how = match ended.how {
             Ok(0) => return Ok(Timed { elapsed, ended }),
             Ok(status) => format!("failed with exit status {status}"),

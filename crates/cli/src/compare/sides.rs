@@ -73,6 +73,7 @@ pub(super) fn read(given: [&[PathBuf]; 2], args: &args::Compare) -> Result<Input
     let all: Vec<(&str, &Read)> = called.iter().map(|(name, read)| (&**name, *read)).collect();
     let mut warnings = compatible(&all).map_err(|error| Failure::error(error.to_string()))?;
     warnings.extend(passed_over);
+    warnings.extend(one_after_the_other(&sides));
     let series = all.first().and_then(|(_, read)| {
         let question = read.question.as_deref()?;
         Some(format!("{question}: {}", read.series.first()?))
@@ -151,6 +152,22 @@ fn agree(
     }
     Ok(Some(warning))
 }
+
+/// Warns of sides that were made one after the other, each several times: a drift of the machine in between looks like a change.
+fn one_after_the_other(sides: &[Vec<(PathBuf, Read)>; 2]) -> Option<String> {
+    let times = |side: &Vec<(PathBuf, Read)>| -> Option<(u64, u64)> {
+        let all: Option<Vec<u64>> = side.iter().map(|(_, read)| read.started_unix_s).collect();
+        let all = all.filter(|all| all.len() >= OFTEN)?;
+        Some((*all.iter().min()?, *all.iter().max()?))
+    };
+    let [(first, last), (least, most)] = [times(&sides[0])?, times(&sides[1])?];
+    (last < least || most < first).then(|| {
+        "all of one side was made before the other: a drift of the machine looks like a change; make them in turn".to_owned()
+    })
+}
+
+/// Occasions a side from which on their order is worth a word.
+const OFTEN: usize = 3;
 
 /// A file's runs, called after it: the lines of a file of numbers, or one occasion.
 fn runs((file, read): (PathBuf, Read)) -> Vec<Run> {

@@ -313,6 +313,13 @@ fn records_are_compared_where_they_answer_the_same_question() {
     let kernel = json!([{"what": "kernel", "before": "6.1", "after": "6.12"}]);
     assert_eq!(document["environment"], kernel);
     assert_eq!(document["warnings"], json!([]));
+    let later = |level: f64| record(level, |record| record["started_unix_s"] = json!(99));
+    let after = five("later", &later, 2.0);
+    let line = format!("compare --before {before} --after {after}");
+    has(
+        &run.stopgap(line).out,
+        &["warning: all of one side was made before the other"],
+    );
     assert_eq!(document["endpoints"][0]["unit"], "switches/rt");
 
     // Another machine is compared all the same, and that leads the report.

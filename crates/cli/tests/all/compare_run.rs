@@ -134,6 +134,12 @@ fn commands_run_side_by_side_where_that_is_fair() {
         let output = run.command(&words).args(flags.split(' ')).output().unwrap();
         has(&Done::new(flags, &output).err, &[says]);
     }
+    // Elapsed times of runs that share a CPU say nothing.
+    let screen = compare(&run, "true", "true", "-n 10 --verbose").out;
+    assert!(
+        screen.contains("minor faults") && !screen.contains("elapsed time"),
+        "{screen}"
+    );
     let unknown = compare(&run, "true", "true", "--endpoint naps").ends(1);
     has(
         &unknown.err,
@@ -190,6 +196,34 @@ fn settings_of_the_project() {
     );
     run.write("stopgap.toml", "[compare]\nmargin = \"much\"\n");
     run.refuses("compare a b", &["stopgap.toml: 'much' is no margin"]);
+}
+
+/// A second run would meet them, and after thousands of runs the machine would be full of them.
+#[test]
+fn processes_that_a_command_leaves_are_ended_and_said() {
+    let run = Run::new();
+    let leaves = "sleep 77 & echo $! >> left";
+    let done = compare(&run, leaves, leaves, "-n 10").ok();
+    has(
+        &done.err,
+        &[
+            "warning: 'sleep 77 &",
+            "leaves processes behind: their time is not counted",
+        ],
+    );
+    let left = run.read("left");
+    assert!(left.lines().count() >= 20, "{left}");
+    for pid in left.lines() {
+        wait_for("the end of what was left", || {
+            let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            (!state.contains("sleep") || state.contains(") Z ")).then_some(())
+        });
+    }
+    assert!(
+        !compare(&run, "true", "true", "-n 10")
+            .err
+            .contains("leaves")
+    );
 }
 
 #[test]

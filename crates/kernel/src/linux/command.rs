@@ -490,6 +490,28 @@ impl Child {
         self.wait(true)
     }
 
+    /// Whether other processes are in the group that it leads. To be asked before [`Child::ended`] and [`Child::end`], and not
+    /// often: it looks at every process of the machine.
+    #[must_use]
+    pub fn has_company(&self) -> bool {
+        let group = self.watched.pid.to_string();
+        let Ok(all) = std::fs::read_dir("/proc") else {
+            return false;
+        };
+        all.flatten().any(|entry| {
+            let name = entry.file_name();
+            let is_process = name.to_str().is_some_and(|name| {
+                name != group && name.bytes().all(|digit| digit.is_ascii_digit())
+            });
+            // After the name in parentheses: state, parent, group.
+            is_process
+                && std::fs::read_to_string(entry.path().join("stat")).is_ok_and(|stat| {
+                    let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
+                    after.split_whitespace().nth(2) == Some(&*group)
+                })
+        })
+    }
+
     fn wait(&self, block: bool) -> Result<Option<Ended>> {
         let options = if block { 0 } else { libc::WNOHANG };
         let pid = self.watched.pid.cast_signed();

@@ -9,6 +9,9 @@ use crate::compare::{
 };
 use crate::quantile::median;
 
+/// A level that has moved by this share has another margin.
+const LEVEL_MOVED: f64 = 0.1;
+
 /// Judges units as they come.
 #[derive(Debug)]
 pub struct Judge {
@@ -25,6 +28,8 @@ struct Judged {
     options: anytime::Options,
     /// Ratios, unless a figure is 0.
     scale: Scale,
+    /// The level whose share is the margin of differences.
+    margin_of: f64,
     sequence: Sequence,
     /// The figures of each unit, the earlier side's first.
     figures: Vec<[Vec<f64>; 2]>,
@@ -44,6 +49,7 @@ impl Judge {
             number: number(name),
             options,
             scale: Scale::Ratio,
+            margin_of: 0.0,
             sequence: Sequence::new(options),
             figures: Vec::new(),
         };
@@ -217,20 +223,32 @@ impl Judged {
                 // Times and counts are finite.
                 let _ = self.sequence.push(ratio);
             }
-            None => self.anew(number),
+            None => self.push_difference(number),
         }
     }
 
-    /// Takes all units as differences: a figure of 0 has no ratio.
-    fn anew(&mut self, number: &Number) {
-        self.scale = Scale::Difference;
+    /// Takes the last unit as a difference: a figure of 0 has no ratio. All units are taken anew where the level that the margin
+    /// is a share of has moved.
+    fn push_difference(&mut self, number: &Number) {
         let level = self.level(0).unwrap_or(0.0).abs();
-        self.sequence = Sequence::new(anytime::Options {
-            margin: self.options.margin.exp_m1() * level,
-            ..self.options
-        });
-        self.sequence.set_resolution(number.step);
-        for [before, after] in &self.figures {
+        let moved = (level - self.margin_of).abs() > LEVEL_MOVED * level.max(self.margin_of);
+        let from = if self.scale == Scale::Ratio || moved {
+            self.scale = Scale::Difference;
+            self.margin_of = level;
+            let margin = self.options.margin.exp_m1() * level;
+            // Counts and times that differ by less than half a step do not differ.
+            let margin = margin.max(number.step / 2.0);
+            self.sequence = Sequence::new(anytime::Options {
+                margin,
+                ..self.options
+            });
+            self.sequence
+                .set_resolution(if level > 0.0 { number.step } else { 0.0 });
+            0
+        } else {
+            self.figures.len() - 1
+        };
+        for [before, after] in &self.figures[from..] {
             if let Some(difference) = anytime::difference(before, after) {
                 let _ = self.sequence.push(difference);
             }
@@ -257,6 +275,8 @@ impl Judged {
     fn effect(&self, look: &Look) -> Option<Effect> {
         let back = |value: f64| match self.scale {
             Scale::Ratio => value.exp(),
+            // An end found by halving is never quite 0.
+            Scale::Difference if value.abs() < 1e-9 => 0.0,
             Scale::Difference => value,
         };
         Some(Effect {

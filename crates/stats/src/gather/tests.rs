@@ -169,6 +169,10 @@ fn what_cannot_be_decided_says_why() {
         faults.endpoints[0].effect.map(|effect| effect.scale),
         Some(Scale::Difference)
     );
+    // What both never had is the same, and what one has once in a while is not.
+    zero.iter_mut().for_each(|run| run.major_faults = 0);
+    let none = of(&zero, "major faults");
+    assert_eq!(none.verdict.text, "same: within 3 %: major faults 0 (0..0)");
     let interrupted = Gathered {
         interrupted: true,
         ..gathered(noisy(12, 1.02, &mut random), Some(plan(&["elapsed time"])))

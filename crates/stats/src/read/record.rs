@@ -22,6 +22,8 @@ const PASSING: [&str; 3] = ["runs", "seed", "threads"];
 #[derive(Deserialize)]
 struct Record {
     schema: String,
+    #[serde(default)]
+    started_unix_s: Option<u64>,
     environment: Environment,
     answers: Vec<Answer>,
     #[serde(default)]
@@ -76,6 +78,7 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
     let mut read = Read::new(Format::Stopgap);
     read.series = asked.into_iter().map(label).collect();
     read.question = Some(answer.question.to_string());
+    read.started_unix_s = record.started_unix_s;
     read.environment = Some(record.environment);
     read.parameters
         .insert("series".to_owned(), series.name.clone());
