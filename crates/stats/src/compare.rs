@@ -3,9 +3,10 @@
 //! # Contract
 //!
 //! [`compare`] takes two sides of [`Run`]s and gives a [`Comparison`] (JSON `stopgap.compare/1`): for each endpoint the level
-//! of both sides, the effect with its 95 % interval, a probability, and one word for all. The unit of evidence is a *run* (a
-//! process or a boot), never a sample: samples of one run resemble each other, and a test of pooled samples calls identical
-//! runs different in 80 % of cases ([`simulate`] shows it). The same runs, options and seed give the same answer for ever.
+//! of both sides, the effect with its interval, a probability, and one word for all. The unit of evidence is a *run* (a process,
+//! a boot, or an occasion of several, [`Run::of_occasion`]), never a sample: samples of one run resemble each other, and a test of
+//! pooled samples calls identical runs different in 80 % of cases ([`simulate`] shows it). The same runs, options and seed give
+//! the same answer for ever.
 //! It never panics. The row of an endpoint names a figure that is missing, NaN or infinite, a side without runs, runs that are
 //! too few; these make the verdict `inconclusive` where no other endpoint decides it.
 //! No outlier is removed. The maximum is described, never tested.
@@ -14,14 +15,13 @@
 //!
 //! Fixed before the data is seen; less is better in all of them.
 //!
-//! | endpoint | of a run | test statistic | effect |
+//! | endpoint | of a run | test | effect |
 //! |---|---|---|---|
-//! | `median` | its median | sum of ranks | Hodges and Lehmann's ratio |
-//! | `p99` | its p99 | sum of ranks | the same |
-//! | `p99.9` | its p99.9 | sum of ranks | the same |
-//! | `stall rate` | stall episodes a second | sum of rates | Mantel and Haenszel's ratio of rates |
-//! | `stall time` | ms in stalls a second | sum of ranks | the same |
-//! | a number | itself | sum of ranks | Hodges and Lehmann's ratio, or difference where one is 0 or less |
+//! | `median`, `p99`, `p99.9` | its median, p99, p99.9 | ranks | Hodges and Lehmann's ratio |
+//! | `stall time` | ms in stalls a second | ranks | the same, or a difference where a run has none |
+//! | `stall rate` | stall episodes a second | means | ratio of means |
+//! | a number | itself | ranks | Hodges and Lehmann's ratio, or difference where one is 0 or less |
+//! | the mean of a number | itself | means | ratio, or difference where one is 0 or less |
 //!
 //! `p99.9` is an endpoint only where the runs of both sides together have at least [`EPISODES`] independent stall episodes a
 //! run on average: below that a run's p99.9 is one or two bursts under a name that it did not earn. Both sides count together,
@@ -29,23 +29,25 @@
 //!
 //! # Method and lineage
 //!
-//! * The test: a permutation of the side's labels within blocks (Fisher, *The Design of Experiments*, 1935; of ranks:
-//!   Wilcoxon 1945, in blocks with their levels taken out first: Hodges and Lehmann 1962). Exact up to 20,000 arrangements,
-//!   else a seeded sample, of which the seen arrangement is one. Its level holds without any assumption on the shape of the
-//!   data, if runs could have been made in any order within their block.
-//! * The effect: Hodges and Lehmann 1963, on logarithms; rates: Mantel and Haenszel 1959. No single run decides them.
-//! * The interval: a percentile bootstrap over runs (Efron 1979), widened as Student's distribution is (see
-//!   [`crate::bootstrap`]).
+//! * The test (`two.rs`): a permutation of the sides' labels (Fisher, *The Design of Experiments*, 1935) of Brunner and Munzel's
+//!   statistic of ranks, or of Welch's of means. Exact up to 20,000 arrangements, else a seeded sample, of which the seen
+//!   arrangement is one. Its level is exact where both sides have one distribution, and holds in the limit where only
+//!   spreads or numbers of runs differ. Runs of a side must be independent of each other: sides whose neighbouring runs resemble each
+//!   other are refused (`order.rs`).
+//! * The effect: Hodges and Lehmann 1963, on logarithms. No single run decides it.
+//! * The interval: the effects that the same test would not call different, at the level at which Holm's procedure judges the
+//!   endpoint. So word, probability and interval agree. Those of one side's level are a bootstrap over runs.
 //! * Several endpoints: Holm 1979 for the verdict, Benjamini and Hochberg 1995 beside it, for looking around.
-//! * `not worse` is what a non-inferiority trial shows: the upper end of the 95 % interval is below 1 + margin.
+//! * `not worse` is what a non-inferiority trial shows: the upper end of the interval, and a step of the clock (`steps.rs`) beyond
+//!   it, are below 1 + margin.
 //!
 //! The table in `judge.rs` gives the [`Verdict`] of the endpoints. How often the tests are wrong, what they find, and how
 //! often the intervals hold the truth is measured by [`simulate`] and stands in `docs/compare.md`.
 //!
 //! # What it leaves out
 //!
-//! Drift of the machine between the sides, unless runs are in blocks: sides that were measured one after the other differ by
-//! anything that happened in between. Anything about single samples; the shape of a distribution beyond its quantiles; equality:
+//! Drift of the machine between the sides: those that were measured one after the other differ by anything that happened in
+//! between. Anything about single samples; the shape of a distribution beyond its quantiles; equality:
 //! absence of proof is `no difference proven`, and only an interval within the margin is more. Reading files and gathering
 //! runs are elsewhere.
 

@@ -2,12 +2,14 @@
 //!
 //! An endpoint is *worse* or *better* where its probability, adjusted by Holm, is at most [`LEVEL`] and its effect points
 //! the same way; worse only where its interval does not end below the margin, because a difference that is certain and
-//! does not matter is no regression. It is *not worse* where the upper end of its interval is below the margin.
+//! does not matter is no regression. It is *not worse* where the upper end of its interval, and a step of its clock beyond, are
+//! below the margin.
 //!
 //! | the endpoints | the verdict |
 //! |---|---|
 //! | one is worse | `regression` |
 //! | else one is better | `improvement` |
+//! | else a side was measured once or twice | `inconclusive` |
 //! | else one cannot be tested, or all together cannot reach [`LEVEL`] | `inconclusive` |
 //! | else all are not worse, or nothing was seen on either side | `not worse` |
 //! | else | `no difference proven` |
@@ -174,7 +176,7 @@ fn word(row: &Row, p: f64, margin: f64) -> RowWord {
     // An infinite ratio has no value, and is more.
     let more = effect.value.is_none_or(|value| value > same);
     let less = effect.value.is_some_and(|value| value < same);
-    // What is less than a step of the clock is not seen: it may be that much more.
+    // The clock hides up to one step: the effect may be that much more.
     let step = steps::step(&row.before_runs, &row.after_runs);
     let step = match effect.scale {
         Scale::Ratio => step / row.before.map_or(f64::NAN, f64::abs),

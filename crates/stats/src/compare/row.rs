@@ -185,7 +185,7 @@ pub(super) fn bound(row: &mut Row, tested: &Tested, level: f64) {
     let Some((estimate, own)) = tested.estimate().zip(row.effect) else {
         return;
     };
-    // Of a ratio of 0 or infinity all that is known is on which side of 1 it is, if the test says so.
+    // A ratio of 0 or infinity has no interval: the test says at most on which side of 1 it is.
     let proven = (tested.p() <= level).then_some(1.0);
     if own.infinite {
         row.effect = Some(Effect { low: proven, ..own });

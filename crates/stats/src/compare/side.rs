@@ -93,9 +93,9 @@ impl Run {
         }
     }
 
-    /// An occasion: runs that one command made within minutes, which share its boot, its neighbours and its luck. What they
-    /// share is not told from a change by making more of them, so all of them together count as one run: of each figure the
-    /// median of theirs, of stalls all. A figure that one of them lacks is absent.
+    /// An occasion: runs that one command made within minutes, which share its boot, its neighbours and its luck. More runs do
+    /// not tell what they share from a change, so all of them together count as one run: the median of each figure, and the sum of
+    /// stalls. A figure that one of them lacks is absent.
     #[must_use]
     pub fn of_occasion(name: impl Into<String>, runs: &[Run]) -> Run {
         let middle = |figure: &dyn Fn(&Run) -> Option<f64>| {

@@ -78,7 +78,7 @@ fn the_words() {
     );
 }
 
-/// Of the 924 arrangements 36 are as far by Brunner and Munzel's definition, counted by a program that ranks anew in each.
+/// A program that ranks anew in each of the 924 arrangements counts 36 that are as far, by Brunner and Munzel's definition.
 #[test]
 fn p_is_brunners_and_munzels() {
     let side = |numbers: [f64; 6]| Side {

@@ -11,8 +11,8 @@
 //! in the limit, which a sum of ranks or a difference of means does not (Janssen 1997; Neubert and Brunner 2007; Chung and Romano
 //! 2013).
 //!
-//! The interval holds each shift (of logarithms: each ratio) at which the later side, moved back by it, is not told from the
-//! earlier one at the same critical value. So an interval leaves out "the same" where, and only where, p is at most the
+//! The interval holds each shift (of logarithms: each ratio) at which the test does not tell the later side, moved back by
+//! it, from the earlier one at the same critical value. So an interval leaves out "the same" where, and only where, p is at most the
 //! level.
 
 use stopgap_events::random::Random;
@@ -24,7 +24,7 @@ use super::shift::hodges_lehmann;
 /// Up to so many arrangements are all gone through: 8 runs against 8.
 pub(super) const EXACT: u32 = 20_000;
 
-/// What is tested.
+/// The question of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The typical run.
@@ -56,7 +56,7 @@ pub(super) struct Tested {
     moved: Option<Distribution>,
 }
 
-/// Says whether `a` is at least `b`, or less by rounding alone.
+/// Says whether `a` is at least `b`, but for rounding.
 fn reaches(a: f64, b: f64) -> bool {
     a >= b - 1e-9 * (1.0 + b.abs()) || (a.is_infinite() && b.is_infinite())
 }
@@ -373,7 +373,7 @@ fn brunner_munzel(values: &[f64], later: &[bool]) -> f64 {
 /// Welch's statistic.
 fn welch(values: &[f64], later: &[bool]) -> f64 {
     let (mut many, mut sums, mut squares) = ([0.0; 2], [0.0; 2], [0.0; 2]);
-    // About a value of theirs: sums of squares of large numbers are rounding alone.
+    // Values are taken from one of theirs: sums of squares of large numbers would be nothing but rounding.
     let about = values.get(values.len() / 2).copied().unwrap_or(0.0);
     for (value, later) in values.iter().zip(later) {
         let side = usize::from(*later);
@@ -453,7 +453,7 @@ mod tests {
         assert!(arrangements(5_000, 5_000).is_infinite());
     }
 
-    /// Of 4 against 4 runs only the two arrangements that lie wholly apart reach 5 %: the interval is where they do not.
+    /// Only the two arrangements of 4 against 4 runs that lie wholly apart reach 5 %: the interval is where they do not.
     #[test]
     fn the_interval_of_few_runs_is_where_the_sides_overlap() {
         let few = ranks(&[1.0, 2.0, 3.0, 4.0], &[11.0, 12.0, 13.0, 14.0]);

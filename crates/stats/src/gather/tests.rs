@@ -169,7 +169,7 @@ fn what_cannot_be_decided_says_why() {
         faults.endpoints[0].effect.map(|effect| effect.scale),
         Some(Scale::Difference)
     );
-    // What both never had is the same, and what one has once in a while is not.
+    // Two commands without a fault have the same number of faults.
     zero.iter_mut().for_each(|run| run.major_faults = 0);
     let none = of(&zero, "major faults");
     assert_eq!(none.verdict.text, "same: within 3 %: major faults 0 (0..0)");

@@ -42,7 +42,7 @@ struct Counter {
     running: f64,
 }
 
-/// What a line is.
+/// The meaning of a line.
 enum Line {
     Counter(Counter),
     /// A figure that perf computed.

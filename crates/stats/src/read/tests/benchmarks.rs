@@ -370,7 +370,7 @@ fn no_format_is_taken_for_another() {
 }
 
 proptest! {
-    /// What is written comes back, under whatever name.
+    /// A written number comes back under its name.
     #[test]
     fn perfs_lines_come_back(
         event in "[a-z][a-z0-9:/=_-]{0,8}(,[a-z][a-z0-9=/]{0,8}){0,2}", counts in 0u64..1 << 50, running in 1u64..=100, mean: bool,
