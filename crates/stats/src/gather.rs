@@ -284,8 +284,8 @@ impl Gathered {
         };
         let shared = self.plan.as_ref().is_some_and(|plan| plan.cpu.is_some());
         let other = |number: &&Number| {
-            let is_tested = tested.endpoints.iter().any(|row| row.name == number.name);
-            !is_tested && !(shared && needs_own_cpu(number.name))
+            let is_other = tested.endpoints.iter().all(|row| row.name != number.name);
+            is_other && (!shared || !needs_own_cpu(number.name))
         };
         NUMBERS
             .iter()

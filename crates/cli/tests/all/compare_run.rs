@@ -17,6 +17,17 @@ fn compare(run: &Run, first: &str, second: &str, flags: &str) -> Done {
     Done::new(&format!("{words:?} {flags}"), &output.unwrap())
 }
 
+/// Words that compare two equal sleeps by their elapsed time.
+const SLEEPS: [&str; 7] = [
+    "compare",
+    "--run",
+    "sleep 0.01",
+    "--run",
+    "sleep 0.01",
+    "--endpoint",
+    "elapsed time",
+];
+
 /// The file of the runs.
 fn gathered(run: &Run) -> PathBuf {
     let mut all = run.records().into_iter();
@@ -122,16 +133,11 @@ fn commands_run_side_by_side_where_that_is_fair() {
         ("--max-time 1ms", "nothing can be decided in 1 s: it takes "),
         ("-n 9", "-n 9 can decide nothing: it takes 10 runs a side"),
     ] {
-        let words = [
-            "compare",
-            "--run",
-            "sleep 0.01",
-            "--run",
-            "sleep 0.01",
-            "--endpoint",
-            "elapsed time",
-        ];
-        let output = run.command(&words).args(flags.split(' ')).output().unwrap();
+        let output = run
+            .command(&SLEEPS)
+            .args(flags.split(' '))
+            .output()
+            .unwrap();
         has(&Done::new(flags, &output).err, &[says]);
     }
     // Elapsed times of runs that share a CPU say nothing.
@@ -171,19 +177,7 @@ fn settings_of_the_project() {
         (&record["margin"], &record["endpoints"][0]["name"]),
         (&0.0.into(), &"minor faults".into())
     );
-    let words = [
-        "compare",
-        "--run",
-        "sleep 0.01",
-        "--run",
-        "sleep 0.01",
-        "--endpoint",
-        "elapsed time",
-        "-n",
-        "20",
-        "--fail-on",
-        "regression",
-    ];
+    let words = [&SLEEPS[..], &["-n", "20", "--fail-on", "regression"]].concat();
     for (flags, status) in [(&[][..], 0), (&["--cannot-tell", "fail"], 4)] {
         let output = run.command(&words).args(flags).output().unwrap();
         let done = Done::new("compare with settings", &output).ends(status);
