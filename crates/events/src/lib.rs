@@ -12,6 +12,7 @@
 //! * [`question`]: the four questions; [`words`]: one word for each thing to choose from.
 //! * [`bounded`]: reads what must be in memory as a whole, up to a limit.
 //! * [`date`]: dates in UTC.
+//! * [`order`]: sorts rows with one sort for all types of rows.
 //! * [`random`]: the pinned random stream behind every printed seed.
 //!
 //! This crate knows nothing of the running system: no clock, no file, no call. What it reads and
@@ -21,6 +22,7 @@ pub mod bounded;
 pub mod date;
 pub mod machine;
 pub mod memory;
+pub mod order;
 pub mod question;
 pub mod random;
 pub mod range;

@@ -3,6 +3,7 @@
 //! Each rule rests on counts that are in the record, so that a reader can check it. A pair whose round trips
 //! cost 2 switches needs none. Thresholds are a fifth of a switch a round trip: less is not worth a change.
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{
     Advice, Cause, CauseKind, Findings, Idleness, Link, Memory, Pair, Reclaim, Waiting,
@@ -213,7 +214,7 @@ pub(crate) fn of_waits(waiting: &[&Waiting], least_ns: u64) -> Vec<Advice> {
     for waiting in stalled() {
         ends_of(&waiting.links, &waiting.cause, &waiting.task, &mut ends);
     }
-    ends.sort_by_key(|end| std::cmp::Reverse(end.ns));
+    ends.sort_rows_by_key(|end| std::cmp::Reverse(end.ns));
     let share = |end: &End<'_>| end.ns as f64 / whole as f64;
     let worth = ends.iter().filter(|end| share(end) >= WORTH_ADVICE);
     let advise = |end: &End<'_>| {

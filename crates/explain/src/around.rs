@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use stopgap_events::order::SortRows;
 use stopgap_stats::explain::{Advice, Idleness, Link, Waiting};
 use stopgap_stats::watch::{Cause, Culprit, Stall, Trigger, TriggerKind};
 
@@ -207,7 +208,7 @@ fn cause(trigger: &Trigger, waiting: &[Waiting]) -> Option<Cause> {
         TriggerKind::IoPressure => greatest(|word| word == "io"),
         _ => greatest(|_| true),
     }?;
-    rows.sort_by_key(|row| (word_of(row) != word, std::cmp::Reverse(row.total_ns)));
+    rows.sort_rows_by_key(|row| (word_of(row) != word, std::cmp::Reverse(row.total_ns)));
     let of_it: Vec<&Waiting> = rows
         .iter()
         .copied()

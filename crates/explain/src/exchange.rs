@@ -14,6 +14,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use stopgap_events::order::SortRows;
 use stopgap_events::wait::{Waker, Within};
 use stopgap_trace::{Event, Kind, Text};
 
@@ -153,7 +154,7 @@ impl Exchanges {
         };
         let mut all: Vec<Exchange> = self.pairs.into_iter().map(of).collect();
         all.retain(|exchange| exchange.roundtrips > 0);
-        all.sort_by_key(|exchange| std::cmp::Reverse(exchange.roundtrips));
+        all.sort_rows_by_key(|exchange| std::cmp::Reverse(exchange.roundtrips));
         all
     }
 }

@@ -1,6 +1,7 @@
 //! The record, once all events were looked at.
 
 use stopgap_events::machine::Missing;
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{
     Chains, Explained, Findings, Frames, Function, Losses, Memory, ShortCalls, Switches, Task,
@@ -226,7 +227,7 @@ fn functions(operations: &Operations, sampled: bool) -> Option<Vec<Function>> {
         samples: *samples,
     };
     let mut functions: Vec<Function> = operations.functions.iter().map(of).collect();
-    functions.sort_by_key(|function| std::cmp::Reverse(function.samples));
+    functions.sort_rows_by_key(|function| std::cmp::Reverse(function.samples));
     functions.truncate(FUNCTIONS);
     sampled.then_some(functions)
 }

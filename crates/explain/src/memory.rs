@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use stopgap_events::memory::MemoryEvent;
+use stopgap_events::order::SortRows;
 use stopgap_stats::explain::{Live, Memory, Reclaim};
 use stopgap_trace::{Metadata, Text};
 
@@ -210,7 +211,7 @@ impl Mappings {
         let rate = |count: u64| seconds.map(|seconds| count as f64 / seconds);
         let live = self.of_counter().or_else(|| spaces.live());
         let mut reclaim: Vec<Reclaim> = self.reclaim.iter().map(sum_to_record).collect();
-        reclaim.sort_by_key(|reclaim| std::cmp::Reverse(reclaim.wall_ns));
+        reclaim.sort_rows_by_key(|reclaim| std::cmp::Reverse(reclaim.wall_ns));
         Memory {
             maps: counted.map(|(maps, _)| maps),
             unmaps: counted.map(|(_, unmaps)| unmaps),

@@ -10,6 +10,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
+use stopgap_events::order::SortRows;
 use stopgap_stats::profile::{
     Function, Innermost, KERNEL, Mode, NO_FILE, NO_SYMBOL, NOT_KEPT, Profile, SMALLER, State,
     Thread, UNKNOWN, plain,
@@ -213,7 +214,7 @@ impl Samples {
         let below = below.map(|(name, (_, all))| (*name, *all));
         let own = functions.iter().filter(|(_, (own, _))| *own > 0);
         let mut own: Vec<(&str, u64)> = own.map(|(name, (own, _))| (*name, *own)).collect();
-        own.sort_by_key(|(_, own)| std::cmp::Reverse(*own));
+        own.sort_rows_by_key(|(_, own)| std::cmp::Reverse(*own));
         Inside {
             samples,
             own,
@@ -267,9 +268,9 @@ impl Samples {
         for thread in &mut threads {
             thread
                 .states
-                .sort_by(|a, b| b.samples.cmp(&a.samples).then(a.state.cmp(&b.state)));
+                .sort_rows(|a, b| b.samples.cmp(&a.samples).then(a.state.cmp(&b.state)));
         }
-        threads.sort_by(|a, b| b.samples.cmp(&a.samples).then(a.task.cmp(&b.task)));
+        threads.sort_rows(|a, b| b.samples.cmp(&a.samples).then(a.task.cmp(&b.task)));
         threads
     }
 
@@ -307,7 +308,7 @@ impl Samples {
                 }
             })
             .collect();
-        functions.sort_by(|a, b| {
+        functions.sort_rows(|a, b| {
             (b.own_samples, b.with_calls_samples)
                 .cmp(&(a.own_samples, a.with_calls_samples))
                 .then(a.function.cmp(&b.function))
@@ -330,7 +331,7 @@ impl Samples {
         }
         let smaller = smaller.into_iter();
         stacks.extend(smaller.map(|(at, samples)| self.stack(at, Some(SMALLER), samples)));
-        stacks.sort_by(|a, b| a.frames.cmp(&b.frames));
+        stacks.sort_rows(|a, b| a.frames.cmp(&b.frames));
         stacks
     }
 

@@ -26,6 +26,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use stopgap_events::order::SortRows;
 use stopgap_events::wait::{Context, Wait, Within};
 use stopgap_stats::explain::Pair;
 use stopgap_stats::histogram::Histogram;
@@ -502,7 +503,7 @@ impl RoundTrips {
                 },
             });
         }
-        pairs.sort_by_key(|pair| std::cmp::Reverse(pair.roundtrips));
+        pairs.sort_rows_by_key(|pair| std::cmp::Reverse(pair.roundtrips));
         (pairs, all)
     }
 }

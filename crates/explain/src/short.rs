@@ -3,6 +3,7 @@
 //!
 //! Mail 000 is such a case: maps of 406 us, none above 1 ms, and a desktop that stood still for seconds.
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Function, ShortCalls, ShortKind, Task};
 
@@ -112,7 +113,7 @@ impl Short {
         };
         let kinds = Family::ALL.iter().zip(&self.kinds);
         let mut kinds: Vec<ShortKind> = kinds.filter(|(_, sum)| sum.calls > 0).map(of).collect();
-        kinds.sort_by_key(|kind| std::cmp::Reverse(kind.total_ns));
+        kinds.sort_rows_by_key(|kind| std::cmp::Reverse(kind.total_ns));
         let is_one = |state: &str| {
             let family = call_of(state).map(Family::of_call);
             family.is_some_and(|family| (family as usize) < FAMILIES)

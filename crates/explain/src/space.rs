@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Bytes;
 use stopgap_stats::explain::{AddressSpace, Holes, Live};
 use stopgap_trace::{AddressSpaces, Event, Kind, Recorded, Text};
@@ -87,7 +88,7 @@ impl Spaces {
     /// The processes with calls, the most first.
     fn ranked(&self) -> Vec<(Option<u32>, &Process)> {
         let mut all: Vec<_> = self.processes.iter().map(|(pid, p)| (*pid, p)).collect();
-        all.sort_by_key(|(_, process)| std::cmp::Reverse(process.calls));
+        all.sort_rows_by_key(|(_, process)| std::cmp::Reverse(process.calls));
         all
     }
 

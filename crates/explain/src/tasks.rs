@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use stopgap_events::order::SortRows;
 use stopgap_stats::explain::{Cause, ShortCalls, Task};
 use stopgap_trace::Text;
 
@@ -140,14 +141,14 @@ impl Tasks {
         }
         totals
             .short
-            .sort_by_key(|short| std::cmp::Reverse(short.total_ns));
+            .sort_rows_by_key(|short| std::cmp::Reverse(short.total_ns));
         // Stable: equal ones stay in the order of their names.
         totals
             .causes
-            .sort_by_key(|cause| std::cmp::Reverse(cause.count));
+            .sort_rows_by_key(|cause| std::cmp::Reverse(cause.count));
         totals
             .tasks
-            .sort_by_key(|task| std::cmp::Reverse(task.switches));
+            .sort_rows_by_key(|task| std::cmp::Reverse(task.switches));
         totals
     }
 }

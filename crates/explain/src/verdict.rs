@@ -1,5 +1,6 @@
 //! The answer in a word and a line.
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Findings, Idleness, Link, Pair, Part, Slow, Waiting, cause_in_words};
 use stopgap_stats::verdict::{Verdict, Word};
@@ -88,7 +89,7 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
         long.as_ref().is_none_or(|(told, _)| time / 2 > *told)
     });
     let mut stalls: Vec<(u64, String)> = long.into_iter().chain(short).chain(many).collect();
-    stalls.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
+    stalls.sort_rows_by_key(|(time, _)| std::cmp::Reverse(*time));
     if !stalls.is_empty() {
         // Waits that may be stalls are named too, where they took more time.
         let most = stalls.iter().map(|(time, _)| *time).max().unwrap_or(0);

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
+use stopgap_events::order::SortRows;
 use stopgap_stats::explain::Part;
 
 /// A cause. Where several hold at once, the first of this list counts:
@@ -265,7 +266,7 @@ impl Parts {
     pub(crate) fn to_record(&self) -> Vec<Part> {
         let sum = self.sum() as f64;
         let mut parts: Vec<&(Why, u64)> = self.0.iter().collect();
-        parts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        parts.sort_rows(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         let part = |(why, ns): &(Why, u64)| Part {
             cause: why.word().to_owned(),
             function: why.function().map(ToString::to_string),

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Bytes;
 
 use crate::error::Result;
@@ -42,7 +43,7 @@ pub fn pools(files: &(impl Files + ?Sized)) -> Result<Vec<Pool>> {
             free: number("free_hugepages")?.saturating_sub(number("resv_hugepages")?),
         });
     }
-    pools.sort_by_key(|pool| pool.page);
+    pools.sort_rows_by_key(|pool| pool.page);
     Ok(pools)
 }
 

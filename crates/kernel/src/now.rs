@@ -7,6 +7,7 @@ mod signs;
 use std::path::PathBuf;
 
 use stopgap_events::machine::{Backing, Now, ProcessDetail, ProcessMappings, Stuck, TaskRate};
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Nanos;
 
 use crate::System;
@@ -283,7 +284,7 @@ fn largest(
         let least = rows.get(TOP - 1).map_or(0, |row| row.mappings);
         if mappings > least {
             rows.push(row(system, pid, &text, notes));
-            rows.sort_by_key(|row| std::cmp::Reverse(row.mappings)); // stable: lower pid first
+            rows.sort_rows_by_key(|row| std::cmp::Reverse(row.mappings)); // stable: lower pid first
             rows.truncate(TOP);
         }
     }
@@ -469,8 +470,8 @@ fn samples(system: &dyn System, pids: &[u32], give_up: Nanos, notes: &mut Notes)
 
 fn top(mut rates: Vec<TaskRate>) -> Vec<TaskRate> {
     rates.retain(|rate| rate.per_second > 0.0);
-    rates.sort_by_key(|rate| rate.tid);
-    rates.sort_by(|a, b| b.per_second.total_cmp(&a.per_second));
+    rates.sort_rows_by_key(|rate| rate.tid);
+    rates.sort_rows(|a, b| b.per_second.total_cmp(&a.per_second));
     rates.truncate(TOP);
     rates
 }

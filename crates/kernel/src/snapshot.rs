@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use stopgap_events::machine::Missing;
+use stopgap_events::order::SortRows;
 use stopgap_events::snapshot::{
     Builder, Kind, LAYOUT_OF_SAME_MOMENT, Layout, SCHEMA, Snapshot, TYPES_OF_SAME_MOMENT, Zone,
 };
@@ -61,7 +62,7 @@ pub fn take<S: Files + Memory + Clock + ?Sized>(
     };
     snapshot
         .zones
-        .sort_by_key(|zone| (zone.node, zone.start_frame));
+        .sort_rows_by_key(|zone| (zone.node, zone.start_frame));
     let go_on = read(system, &mut snapshot, progress);
     if !go_on {
         return Ok(None);
@@ -251,7 +252,7 @@ fn span(zone: &Zone) -> Range<u64> {
 /// Frames that more than one span has, in order, none twice.
 fn shared(spans: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut sorted: Vec<&Range<u64>> = spans.iter().filter(|span| !span.is_empty()).collect();
-    sorted.sort_by_key(|span| span.start);
+    sorted.sort_rows_by_key(|span| span.start);
     let mut shared: Vec<Range<u64>> = Vec::new();
     let mut reached = 0;
     for span in sorted {

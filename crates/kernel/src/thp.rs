@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Bytes;
 
 use crate::error::{Error, Result};
@@ -86,7 +87,7 @@ impl Thp {
                 knob: enabled_knob(),
             });
         }
-        sizes.sort_by_key(|size| size.page);
+        sizes.sort_rows_by_key(|size| size.page);
         Ok(Some(Thp {
             enabled: read_choice(files, enabled_knob())?,
             defrag: read_choice(files, defrag_knob())?,

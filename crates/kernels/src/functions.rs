@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use stopgap_events::order::SortRows;
 
 use crate::judge::{Function, Profiled};
 
@@ -119,7 +120,7 @@ pub(crate) fn differences(before: &Profiled, after: &Profiled) -> Vec<Function> 
         }
     };
     let mut all: Vec<Function> = names.into_iter().map(row).collect();
-    all.sort_by(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
+    all.sort_rows(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
     all
 }
 

@@ -25,6 +25,7 @@ mod modes;
 mod record;
 
 use stopgap_events::machine::Missing;
+use stopgap_events::order::SortRows;
 use stopgap_guest::protocol::{Counted, Counts, Dma};
 use stopgap_stats::quantile::median;
 
@@ -201,7 +202,7 @@ fn in_order<'n>(
         }
     }
     let place = |cell: &str| cells.iter().position(|name| name == cell);
-    once.sort_by_key(|(cell, _)| place(cell).unwrap_or(cells.len()));
+    once.sort_rows_by_key(|(cell, _)| place(cell).unwrap_or(cells.len()));
     once
 }
 

@@ -2,6 +2,7 @@
 
 mod flame;
 
+use stopgap_events::order::SortRows;
 use stopgap_report::html::{OtherAnswer, OtherRecord, escaped, marks};
 use stopgap_report::table::{Table, known_or};
 use stopgap_report::text::{number, plain};
@@ -231,7 +232,7 @@ fn functions(record: &Kernels, against: &Against) -> String {
             pairs.push((before, after, (new - old).abs()));
         }
     }
-    pairs.sort_by(|a, b| b.2.total_cmp(&a.2));
+    pairs.sort_rows(|a, b| b.2.total_cmp(&a.2));
     let mut flames = String::new();
     for (before, after, _) in pairs.into_iter().take(MOST_FLAMES) {
         let title = format!("{}, {}", after.cell, after.operation);

@@ -13,6 +13,7 @@ pub(crate) mod schedule;
 use schedule::Schedule;
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::{Missing, Privilege};
+use stopgap_events::order::SortRows;
 use stopgap_events::question::Question;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::words;
@@ -148,7 +149,7 @@ pub(crate) fn together(run: u32, blocks: Vec<Block>) -> Option<Block> {
         all
     });
     if let Some(stalls) = &mut stalls {
-        stalls.episodes.sort_by_key(|stall| stall.start_ns);
+        stalls.episodes.sort_rows_by_key(|stall| stall.start_ns);
         stalls.episodes.truncate(Stalls::KEPT);
     }
     Some(Block {

@@ -4,6 +4,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::{label, low_median, quantile};
@@ -146,7 +147,7 @@ fn say_group(group: &[&Series], screen: &mut Screen) {
     screen.line(title);
 
     let mut sorted = group.to_vec();
-    sorted.sort_by(|a, b| compare(a, b, &own));
+    sorted.sort_rows(|a, b| compare(a, b, &own));
     let (failed, measured): (Vec<&Series>, Vec<&Series>) = sorted
         .into_iter()
         .partition(|series| series.error.is_some());

@@ -1,6 +1,7 @@
 //! An explained trace, for people: the verdict, why threads waited, advice, and what is not known; and tables of
 //! switches and their causes, of tasks, slow operations and memory.
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::explain::{
     AddressSpace, Findings, KERNEL_EVENTS, Memory, Part, SlowMemory, Spread, Switches, Waiting,
@@ -264,7 +265,7 @@ fn say_slow(findings: &Findings, screen: &mut Screen) {
         .iter()
         .filter(|calls| calls.most_ns > 0)
         .collect();
-    lost.sort_by_key(|calls| std::cmp::Reverse(calls.most_ns));
+    lost.sort_rows_by_key(|calls| std::cmp::Reverse(calls.most_ns));
     for calls in lost.iter().take(ROWS) {
         let [count, slow] = [calls.count, calls.slow].map(thousands);
         let [total, most] = [calls.total_ns, calls.most_ns].map(Nanos);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use stopgap_events::machine::OrderIndex;
+use stopgap_events::order::SortRows;
 use stopgap_events::snapshot::{Kind, Snapshot, Zone, unusable_index};
 use stopgap_events::units::{Bytes, Pages};
 
@@ -130,7 +131,7 @@ fn pages(snapshot: &Snapshot) -> Option<String> {
     }
     amounts.remove(&Kind::Hole);
     let mut amounts: Vec<_> = amounts.into_iter().collect();
-    amounts.sort_by_key(|&(_, pages)| std::cmp::Reverse(pages));
+    amounts.sort_rows_by_key(|&(_, pages)| std::cmp::Reverse(pages));
     let amounts = amounts.into_iter();
     let amounts = amounts.map(|(kind, pages)| format!("{kind} {}", bytes(snapshot, pages)));
     let mut line = format!("pages: {}", join(amounts, ", "));

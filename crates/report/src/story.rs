@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Findings, Idleness, Link, Waiting};
 
@@ -89,7 +90,7 @@ pub(crate) fn losers(waiting: &[Waiting]) -> Vec<Loser> {
         loser.lost >= LEAST_NS
             || (loser.own.iter()).any(|waiting| waiting.longest_ns >= LEAST_LONGEST_NS)
     });
-    losers.sort_by_key(|loser| Reverse(loser.lost));
+    losers.sort_rows_by_key(|loser| Reverse(loser.lost));
     losers
 }
 
@@ -203,7 +204,7 @@ pub(crate) fn for_sleepers(waiting: &[Waiting]) -> Vec<ForSleeper> {
         let noticed = one.ns >= LEAST_NS || one.longest_ns.min(one.ns) >= LEAST_LONGEST_NS;
         noticed && !is_told(one)
     });
-    all.sort_by_key(|one| Reverse(one.ns));
+    all.sort_rows_by_key(|one| Reverse(one.ns));
     let is_between = |one: &ForSleeper| between.contains(&(one.task.clone(), one.sleeper.clone()));
     // Threads of one name may stand at both ends of a chain. Where each is behind another, the one that waited longest is told.
     let mut first: BTreeSet<String> = BTreeSet::new();
@@ -315,7 +316,7 @@ fn of_like_names(stalled: &[&Waiting]) -> Vec<Waiting> {
     for waiting in &mut together {
         set_shares(&mut waiting.links, waiting.total_ns);
     }
-    together.sort_by_key(|waiting| Reverse(waiting.total_ns));
+    together.sort_rows_by_key(|waiting| Reverse(waiting.total_ns));
     together
 }
 
@@ -334,7 +335,7 @@ fn add_links(links: &mut Vec<Link>, more: &[Link]) {
 
 /// The most time first, each with its share of `whole`.
 fn set_shares(links: &mut [Link], whole: u64) {
-    links.sort_by_key(|link| Reverse(link.ns));
+    links.sort_rows_by_key(|link| Reverse(link.ns));
     for link in links {
         link.share = link.ns as f64 / whole.max(1) as f64;
         set_shares(&mut link.links, whole);

@@ -1,5 +1,6 @@
 //! Frames, requests and round trips: how long they took, and where that went.
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Findings, Link, Longest, Stop, WindowKind, Windows};
 
@@ -121,7 +122,7 @@ fn parts(parts: &[Link], screen: &mut Screen) {
             (None, None) => left += part.share,
         }
     }
-    kinds.sort_by(|a, b| b.1.total_cmp(&a.1));
+    kinds.sort_rows(|a, b| b.1.total_cmp(&a.1));
     for (kind, share) in kinds {
         if share >= SMALL {
             say(share, kind);

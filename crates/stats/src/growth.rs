@@ -31,6 +31,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use stopgap_events::order::SortRows;
 use stopgap_events::words;
 use thiserror::Error;
 
@@ -271,7 +272,7 @@ impl Ladder {
             }
         }
         let mut order: Vec<&Point> = points.iter().collect();
-        order.sort_by(|a, b| a.n.total_cmp(&b.n));
+        order.sort_rows(|a, b| a.n.total_cmp(&b.n));
         // Within the sorted, checked N "not less" is "the same".
         if let Some(pair) = order.windows(2).find(|pair| pair[0].n >= pair[1].n) {
             return Err(FitError::SameN { n: pair[1].n });

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
+use stopgap_events::order::SortRows;
 
 /// The name and version of the document's form.
 pub const SCHEMA: &str = "stopgap.history/1";
@@ -317,7 +318,7 @@ impl Adder {
         let idle_last = |cause: &str, sum: &Sum| (cause == IDLE, u64::MAX - sum.ns);
         let causes = self.causes.into_iter();
         let mut causes: Vec<OfCause> = causes.map(|(cause, sum)| OfCause { cause, sum }).collect();
-        causes.sort_by_key(|of| idle_last(&of.cause, &of.sum));
+        causes.sort_rows_by_key(|of| idle_last(&of.cause, &of.sum));
         let kinds = self.kinds.into_iter().map(|(key, sum)| OfKind {
             cause: key.cause,
             process: key.process,
@@ -326,7 +327,7 @@ impl Adder {
             sum,
         });
         let mut kinds: Vec<OfKind> = kinds.collect();
-        kinds.sort_by_key(|of| idle_last(&of.cause, &of.sum));
+        kinds.sort_rows_by_key(|of| idle_last(&of.cause, &of.sum));
         let verdict = verdict(watched, lost_ns, &causes, &kinds);
         let left_out = kinds.len().saturating_sub(MOST_KINDS);
         kinds.truncate(MOST_KINDS);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use stopgap_events::order::SortRows;
 use stopgap_report::text::{command_line, plain, wrap};
 use stopgap_stats::explain::KERNEL_EVENTS;
 use stopgap_trace::Metadata;
@@ -47,7 +48,7 @@ pub(super) fn text(
     }
     let mut kinds: Vec<_> = counts.iter().filter(|(word, _)| *word != WAIT).collect();
     let total: u64 = kinds.iter().map(|(_, count)| **count).sum();
-    kinds.sort_by_key(|&(word, count)| (std::cmp::Reverse(*count), word.as_str()));
+    kinds.sort_rows_by_key(|&(word, count)| (std::cmp::Reverse(*count), word.as_str()));
     let kinds: Vec<String> = kinds
         .into_iter()
         .map(|(word, count)| format!("{word} {count}"))

@@ -15,6 +15,7 @@ mod beats;
 
 use std::collections::{HashMap, HashSet};
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Nanos;
 use stopgap_stats::watch::{Rhythm, Trigger, TriggerKind};
 
@@ -288,7 +289,7 @@ impl Frames {
         let live = self.threads.values().map(|thread| &thread.told);
         let all = self.ended.iter().chain(live);
         let mut all: Vec<Rhythm> = all.filter(|told| told.period_ns > 0).cloned().collect();
-        all.sort_by_key(|told| (std::cmp::Reverse(told.late), told.tid));
+        all.sort_rows_by_key(|told| (std::cmp::Reverse(told.late), told.tid));
         all
     }
 }

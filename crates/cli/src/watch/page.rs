@@ -6,6 +6,7 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::process::ExitCode;
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Bytes;
 use stopgap_explain::{Explainer, Findings, Options, around};
 use stopgap_kernel::Linux;
@@ -230,7 +231,7 @@ fn inside_first(findings: &mut Findings, stall: &Stall) {
     };
     findings
         .slow
-        .sort_by_key(|slow| outside(slow.begin_ns, slow.length_ns));
+        .sort_rows_by_key(|slow| outside(slow.begin_ns, slow.length_ns));
     findings.slow.truncate(SHOWN);
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use stopgap_events::order::SortRows;
 use stopgap_stats::explain::{Blame, Chains, CriticalPath, Idleness, Link, Waiting};
 use stopgap_trace::Text;
 
@@ -251,7 +252,7 @@ impl Tree {
                 links: tree.links(whole, paths),
             });
         }
-        links.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.text.cmp(&b.text)));
+        links.sort_rows(|a, b| b.ns.cmp(&a.ns).then_with(|| a.text.cmp(&b.text)));
         if small > 0 {
             links.push(Link {
                 cause: "other".to_owned(),
@@ -382,7 +383,7 @@ impl Graph {
                 }
             })
             .collect();
-        waiting.sort_by(|a, b| {
+        waiting.sort_rows(|a, b| {
             (b.total_ns.cmp(&a.total_ns)).then_with(|| (&a.task, &a.text).cmp(&(&b.task, &b.text)))
         });
         waiting.truncate(MOST_WAITING);
@@ -414,7 +415,7 @@ impl Graph {
                 share: tree.ns as f64 / whole.max(1) as f64,
             })
             .collect();
-        blame.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.text.cmp(&b.text)));
+        blame.sort_rows(|a, b| b.ns.cmp(&a.ns).then_with(|| a.text.cmp(&b.text)));
         blame.truncate(MOST_BLAMED);
         blame
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use stopgap_events::machine::{DiskUse, GroupShort, LogKind, LogLine, Pressure, SwapUse, Waited};
+use stopgap_events::order::SortRows;
 use stopgap_events::units::{Bytes, Nanos};
 
 use crate::System;
@@ -222,7 +223,7 @@ fn shorts(system: &dyn System, before: Vec<(Group, u64)>, seconds: f64) -> Vec<G
         .filter(|(weight, row)| !causes(row, *weight))
         .cloned()
         .collect();
-    shown.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.path.cmp(&b.1.path)));
+    shown.sort_rows(|a, b| b.0.total_cmp(&a.0).then(a.1.path.cmp(&b.1.path)));
     shown.truncate(TOP);
     shown.into_iter().map(|(_, row)| row).collect()
 }
@@ -313,7 +314,7 @@ fn disk_use(before: &BTreeMap<String, Disk>, after: &BTreeMap<String, Disk>) -> 
     }
     // One that answers nothing is slower than any other.
     let slow = |row: &DiskUse| row.mean_ms.unwrap_or(f64::INFINITY);
-    rows.sort_by(|a, b| slow(b).total_cmp(&slow(a)));
+    rows.sort_rows(|a, b| slow(b).total_cmp(&slow(a)));
     rows.truncate(TOP);
     rows
 }

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 
 use stopgap_events::machine::Backing;
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Bytes;
 
 /// Mappings in a maps file: its lines. Cost about 0.1 ns a byte.
@@ -26,7 +27,7 @@ pub(crate) fn backings(maps: &[u8], page: Bytes, most: usize) -> Result<Vec<Back
         *one_page += u64::from(length == page.0);
     }
     let mut all: Vec<_> = by_path.into_iter().collect();
-    all.sort_unstable_by(|(a, (na, _)), (b, (nb, _))| nb.cmp(na).then(a.cmp(b)));
+    all.sort_rows(|(a, (na, _)), (b, (nb, _))| nb.cmp(na).then(a.cmp(b)));
     all.truncate(most);
     Ok(all
         .into_iter()

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use stopgap_events::order::SortRows;
+
 use super::record::OptionDiffers;
 
 /// Options of a configuration file: `CONFIG_X=value`, and `# CONFIG_X is not set` as `n`. All else is passed over, because
@@ -37,6 +39,6 @@ pub fn differences(before: &str, after: &str) -> Vec<OptionDiffers> {
         })
     });
     let mut differs: Vec<OptionDiffers> = differs.collect();
-    differs.sort_by_key(|option| option.before.is_none() || option.after.is_none());
+    differs.sort_rows_by_key(|option| option.before.is_none() || option.after.is_none());
     differs
 }

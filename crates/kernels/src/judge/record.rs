@@ -5,6 +5,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
+use stopgap_events::order::SortRows;
 use stopgap_events::words;
 use stopgap_guest::protocol::{Counts, Dma};
 
@@ -398,7 +399,7 @@ impl Kernels {
         let sides = (against.before, against.after);
         let of = |one: &&Function| (one.before_kernel, one.after_kernel) == sides;
         let mut all: Vec<&Function> = self.functions.iter().filter(of).collect();
-        all.sort_by(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
+        all.sort_rows(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
         all
     }
 

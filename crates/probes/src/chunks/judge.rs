@@ -19,6 +19,7 @@ mod ranking;
 use std::collections::{BTreeMap, BTreeSet};
 
 use stopgap_events::machine::Privilege;
+use stopgap_events::order::SortRows;
 use stopgap_events::question::Question;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::bootstrap::over_runs;
@@ -173,7 +174,7 @@ impl<'a> Seen<'a> {
             }
         }
         let mut stalls: Vec<_> = by.into_values().filter(|s| s.count > 0).collect();
-        stalls.sort_by_key(|s| std::cmp::Reverse((s.runs.len(), s.worst_ns)));
+        stalls.sort_rows_by_key(|s| std::cmp::Reverse((s.runs.len(), s.worst_ns)));
         stalls
     }
 

@@ -21,6 +21,7 @@ use std::path::Path;
 
 use stopgap_chunks::iommu::Run;
 use stopgap_events::memory::Protection;
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Bytes;
 use stopgap_kernel::devices::Vfio;
 use stopgap_kernel::devices::pci::{self, PciAddress};
@@ -55,7 +56,7 @@ pub fn device(system: &dyn System, asked: Option<PciAddress>) -> Result<pci::Pci
     }
     let mut bound = pci::devices(system)?;
     bound.retain(|device| device.driver.as_deref() == Some(pci::VFIO_PCI));
-    bound.sort_by_key(|device| (device.vendor, device.device) != EDU);
+    bound.sort_rows_by_key(|device| (device.vendor, device.device) != EDU);
     bound.into_iter().next().ok_or_else(|| {
         let advice = "no PCI device is bound to vfio-pci; as root: modprobe vfio-pci, then for a device that nobody \
                       needs: echo vfio-pci > /sys/bus/pci/devices/ADDRESS/driver_override; echo ADDRESS > \

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stopgap_events::machine::{Missing, Privilege};
+use stopgap_events::order::SortRows;
 use stopgap_events::question::Question;
 use stopgap_events::workload::Form;
 use stopgap_stats::growth::{self, Growth, Point};
@@ -37,7 +38,7 @@ pub(super) fn judge(
     };
     let mut answers: Vec<BackendAnswer> = probe.backends.iter().map(of_backend).collect();
     // The worst answer leads; of equals the first, which is the one most like a driver.
-    answers.sort_by_key(|(verdict, ..)| match verdict.word {
+    answers.sort_rows_by_key(|(verdict, ..)| match verdict.word {
         Word::Grows => 0,
         Word::Inconclusive => 1,
         Word::Unsupported => 3,

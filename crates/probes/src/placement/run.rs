@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stopgap_events::machine::Missing;
 use stopgap_events::memory::{MemoryEvent, Phase};
+use stopgap_events::order::SortRows;
 use stopgap_events::random::Random;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_events::workload::{Form, Freegap, Pbobench};
@@ -102,7 +103,7 @@ pub(super) fn run(
     'runs: while run < runs {
         random.shuffle(&mut parts);
         // What the verdict stands on comes first: it is what there is time for, where there is little.
-        parts.sort_by_key(|part| !part.is_needed());
+        parts.sort_rows_by_key(|part| !part.is_needed());
         for (index, part) in parts.iter().enumerate() {
             if (context.interrupted)() {
                 measured.interrupted = true;

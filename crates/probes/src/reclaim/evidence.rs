@@ -1,5 +1,6 @@
 //! Finds measured figures again and puts them into lines.
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Bytes;
 use stopgap_kernel::files::read_number;
 use stopgap_kernel::holds::Way;
@@ -114,7 +115,7 @@ impl Evidence<'_> {
         };
         // Pinned memory is what the question is about.
         let mut modes = modes.to_vec();
-        modes.sort_by_key(|mode| match mode {
+        modes.sort_rows_by_key(|mode| match mode {
             mode if mode.pins() => 0,
             Mode::Held(_) => 1,
             _ => 2,

@@ -1,6 +1,7 @@
 //! Answers from the samples, without a system.
 
 use stopgap_events::machine::Privilege;
+use stopgap_events::order::SortRows;
 use stopgap_events::question::Question;
 use stopgap_events::roundtrip::{Cell, ClientPolicy, ClientWait, Cpus, Reply};
 use stopgap_stats::bootstrap::{Interval, over_runs};
@@ -58,7 +59,7 @@ pub(super) fn judge(
         .collect();
     // What one request and one reply cost leads: that a write for each of many replies costs
     // many switches is the pattern's doing on any kernel.
-    results.sort_by(|a, b| {
+    results.sort_rows(|a, b| {
         let each = |result: &Result| result.cell.reply == Reply::Each;
         let most = b.switches.all.value.total_cmp(&a.switches.all.value);
         each(a).cmp(&each(b)).then(most)
@@ -252,7 +253,7 @@ impl Result {
                 remedies.push((!other.switches.is_clean(), rank, what, other));
             }
         }
-        remedies.sort_by_key(|&(remains, rank, _, _)| (remains, rank));
+        remedies.sort_rows_by_key(|&(remains, rank, _, _)| (remains, rank));
         remedies
             .into_iter()
             .map(|(_, _, what, result)| (what, result))
@@ -299,7 +300,7 @@ fn evidence(
     let mut exceeding = results.iter().filter(|result| result.switches.exceeds());
     let worst = exceeding.next();
     let mut others: Vec<&Result> = exceeding.collect();
-    others.sort_by(|a, b| b.switches.all.value.total_cmp(&a.switches.all.value));
+    others.sort_rows(|a, b| b.switches.all.value.total_cmp(&a.switches.all.value));
     for result in others {
         let (cell, count) = (&result.cell, result.per_round_trip());
         evidence.push(format!("{cell}: {count}; {}", result.explain(results)));

@@ -1,5 +1,6 @@
 //! A dot per run, as ministat draws them: whether sides lie apart is seen before anything is tested.
 
+use stopgap_events::order::SortRows;
 use stopgap_stats::bootstrap::median_over_runs;
 use stopgap_stats::quantile::median;
 
@@ -33,7 +34,7 @@ pub(super) fn chart(
     if all > MOST_ROWS {
         let middle = |one: &Measured<'_>| median(one.all_values().collect());
         let middle = |one: &Measured<'_>| middle(one).unwrap_or(f64::NEG_INFINITY);
-        rows.sort_by(|a, b| middle(b).total_cmp(&middle(a)));
+        rows.sort_rows(|a, b| middle(b).total_cmp(&middle(a)));
         about +=
             &format!(" The picture has the {MOST_ROWS} largest of {all} rows, Figures has all.");
     }

@@ -1,5 +1,6 @@
 //! Explained traces: who switched and why, what slow operations waited for.
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Explain, Findings, Part, Spread, Waiting, Windows};
 use stopgap_stats::overall::State;
@@ -116,7 +117,7 @@ fn pictures(found: &Findings) -> Vec<String> {
     };
     let waits = found.chains.iter().flat_map(|chains| &chains.waiting);
     let mut waits: Vec<&Waiting> = waits.filter(|waiting| !waiting.steps.is_empty()).collect();
-    waits.sort_by_key(|waiting| std::cmp::Reverse(waiting.longest_ns));
+    waits.sort_rows_by_key(|waiting| std::cmp::Reverse(waiting.longest_ns));
     let mut all: Vec<String> = windows::told(found)
         .filter_map(window)
         .take(PICTURES)

@@ -15,6 +15,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use stopgap_events::order::SortRows;
+
 use super::write::{escaped, short};
 
 /// Letters of a name that a frame says; the longest symbols of C++ have more, and their figures follow.
@@ -174,7 +176,7 @@ impl Drawing<'_> {
     /// Draws what `node` called, from `left` on, and below each frame what it called.
     fn row(&mut self, node: &Node<'_>, mut left: f64, row: usize) {
         let mut calls: Vec<_> = node.calls.iter().collect();
-        calls.sort_by(|(_, a), (_, b)| b.after.total_cmp(&a.after));
+        calls.sort_rows(|(_, a), (_, b)| b.after.total_cmp(&a.after));
         for (name, node) in calls {
             let share = node.after / self.whole;
             if share >= LEAST && self.drawn < MOST_FRAMES {

@@ -1,5 +1,6 @@
 //! Cost against N, with the curve that describes it.
 
+use stopgap_events::order::SortRows;
 use stopgap_stats::bootstrap::median_over_runs;
 use stopgap_stats::growth::{Growth, Point, fit};
 use stopgap_stats::quantile::median;
@@ -167,7 +168,7 @@ fn ladders<'a>(group: &[Measured<'a>], side: usize) -> Vec<Ladder<'a>> {
     }
     found.retain(|ladder| ladder.points.len() >= 3);
     for ladder in &mut found {
-        ladder.points.sort_by(|a, b| a.n.total_cmp(&b.n));
+        ladder.points.sort_rows(|a, b| a.n.total_cmp(&b.n));
         ladder.fit();
     }
     found

@@ -1,5 +1,6 @@
 //! What-if: replays of workloads through policies.
 
+use stopgap_events::order::SortRows;
 use stopgap_stats::replay::{ChunksRow, PlacementRow, ReclaimRow, Replay, Row};
 
 use super::chart::{Axis, Chart, Layer, MOST, Scale, Shape, scale};
@@ -82,7 +83,7 @@ fn placement(replay: &Replay) -> Vec<Chart> {
     };
     let several = rows.iter().any(|row| row.workload != first.workload);
     let mut groups = grouped(rows.iter().map(|row| ((&row.workload, &row.policy), *row)));
-    groups.sort_by_key(|(names, _)| *names);
+    groups.sort_rows_by_key(|(names, _)| *names);
     let more = match groups.len() {
         0..=MOST => String::new(),
         all => format!(" The picture has {MOST} of {all}, the table all."),
@@ -109,7 +110,7 @@ fn placement(replay: &Replay) -> Vec<Chart> {
                         .extend(spread.map(|all| Shape::Upright(n as f64, all.low, all.high)));
                     table.row(&[workload, policy, &thousands(n), &number(value)]);
                 }
-                line.sort_by(|a, b| a.0.total_cmp(&b.0));
+                line.sort_rows(|a, b| a.0.total_cmp(&b.0));
                 layer.marked_line(line);
                 layers.push(layer);
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use stopgap_events::machine::Environment;
+use stopgap_events::order::SortRows;
 use stopgap_events::question::Question;
 use stopgap_events::units::Bytes;
 use stopgap_stats::histogram::Histogram;
@@ -216,7 +217,7 @@ const KNOWN_BY: [&str; 10] = [
 fn telling<'k>(group: &[Measured<'_>], keys: &'k BTreeSet<String>) -> Vec<&'k str> {
     let known = |key: &&str| KNOWN_BY.iter().position(|known| known == key);
     let mut all: Vec<&str> = keys.iter().map(String::as_str).collect();
-    all.sort_by_key(|key| known(key).unwrap_or(KNOWN_BY.len()));
+    all.sort_rows_by_key(|key| known(key).unwrap_or(KNOWN_BY.len()));
     let apart = |keys: &[&str]| {
         let of = |one: &Measured<'_>| -> Vec<Option<String>> {
             let word = |key: &&str| one.series.parameters.get(*key).map(details::word);
@@ -242,12 +243,12 @@ pub(super) fn label(group: &mut [Measured<'_>]) {
         .flat_map(|one| one.series.parameters.keys().cloned());
     let keys: BTreeSet<String> = keys.collect();
     let keys = telling(group, &keys);
-    group.sort_by(|a, b| details::compare(a.series, b.series, &keys));
+    group.sort_rows(|a, b| details::compare(a.series, b.series, &keys));
     let rank = |one: &Measured<'_>| {
         let mut ranks = one.series.parameters.iter();
         ranks.find_map(|(key, value)| Some(words::rank(key, value)).filter(|&rank| rank > 0))
     };
-    group.sort_by_key(rank);
+    group.sort_rows_by_key(rank);
     for one in group.iter_mut() {
         let value = |key: &&str| words::parameter(key, one.series.parameters.get(*key)?);
         one.label = join(keys.iter().filter_map(value), ", ");

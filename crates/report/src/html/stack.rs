@@ -1,5 +1,7 @@
 //! Bars of parts that add up, a row each.
 
+use stopgap_events::order::SortRows;
+
 use super::chart::{Axis, Chart, Layer, MOST, Scale, Shape};
 use crate::table::Table;
 use crate::text::figure;
@@ -31,7 +33,7 @@ pub(super) fn chart(
             }
         }
     }
-    totals.sort_by(|a, b| b.1.total_cmp(&a.1));
+    totals.sort_rows(|a, b| b.1.total_cmp(&a.1));
     if totals.is_empty() {
         return None;
     }
@@ -49,7 +51,7 @@ pub(super) fn chart(
     let mut about = about.to_owned();
     if rows.len() > MOST_ROWS {
         let all = |row: &Row| -> f64 { row.1.iter().map(|(_, amount)| amount).sum() };
-        rows.sort_by(|a, b| all(b).total_cmp(&all(a)));
+        rows.sort_rows(|a, b| all(b).total_cmp(&all(a)));
         about += &format!(
             " The picture has the {MOST_ROWS} largest of {} rows, Figures has all.",
             rows.len()

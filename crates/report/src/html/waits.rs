@@ -1,5 +1,6 @@
 //! Where waiting time went: who waited, for what, and who or what was behind it.
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::Nanos;
 use stopgap_stats::explain::{Chains, Idleness, Link};
 
@@ -24,7 +25,7 @@ pub(super) fn figure(chains: &Chains) -> Option<String> {
     if whole == 0 {
         return None;
     }
-    stacks.sort_by(|(a, one), (b, other)| other.cmp(one).then_with(|| a.cmp(b)));
+    stacks.sort_rows(|(a, one), (b, other)| other.cmp(one).then_with(|| a.cmp(b)));
     let mut root = Node::default();
     for (frames, ns) in &stacks {
         root.add(frames, 0.0, *ns as f64);

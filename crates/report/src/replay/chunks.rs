@@ -1,6 +1,7 @@
 //! A replay of `chunks`, for people: a sentence, then what building a buffer takes, what the device and the
 //! others get, how memory is left, and what the figures would be were the assumptions otherwise.
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::replay::chunks::{
     Bystander, ChunksRow, ChunksSetting, MailKind, MailTime, Sensitivity,
@@ -131,7 +132,7 @@ fn causes(row: &ChunksRow) -> String {
         .iter()
         .map(|(cause, ms)| (cause, ms / all * 100.0));
     let mut causes: Vec<(&String, f64)> = shares.filter(|(_, share)| *share >= 0.5).collect();
-    causes.sort_by(|a, b| b.1.total_cmp(&a.1));
+    causes.sort_rows(|a, b| b.1.total_cmp(&a.1));
     join(
         causes
             .iter()

@@ -1,5 +1,6 @@
 //! A replay of `roundtrip`, for people: a sentence, what all rows have in common, a line a row, and what costs what.
 
+use stopgap_events::order::SortRows;
 use stopgap_stats::replay::roundtrip::{RoundtripRow, RoundtripSetting};
 use stopgap_stats::replay::{Replay, Row};
 
@@ -176,7 +177,7 @@ fn causes(row: &RoundtripRow) -> String {
     let all: f64 = row.causes.values().sum();
     let enough = row.causes.iter().filter(|(_, count)| **count >= all / 50.0);
     let mut causes: Vec<(&String, &f64)> = enough.collect();
-    causes.sort_by(|a, b| b.1.total_cmp(a.1));
+    causes.sort_rows(|a, b| b.1.total_cmp(a.1));
     join(
         causes
             .iter()

@@ -31,6 +31,8 @@
 
 use std::collections::BTreeSet;
 
+use stopgap_events::order::SortRows;
+
 use crate::replay::chunks::{Bystander, Sensitivity};
 use crate::replay::{ChunksRow, ChunksSetting};
 
@@ -241,7 +243,7 @@ fn candidates(
         }
     };
     let mut all: Vec<Candidate> = rows.iter().map(candidate).collect();
-    all.sort_by(|a, b| {
+    all.sort_rows(|a, b| {
         let cost = |one: &Candidate| one.life_ms.unwrap_or(f64::INFINITY);
         let aside = a.set_aside.is_some().cmp(&b.set_aside.is_some());
         aside.then(cost(a).total_cmp(&cost(b)))

@@ -1,5 +1,7 @@
 //! Probabilities of several tests, so that the whole is as certain as each one was.
 
+use stopgap_events::order::SortRows;
+
 /// Holm's adjusted probabilities (*A simple sequentially rejective multiple test procedure*, 1979): those at or below
 /// 0.05 are together wrong in at most 5 % of cases, however the tests depend on each other. For a gate.
 ///
@@ -40,7 +42,7 @@ pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
 /// The places of `p` in the order of its values.
 fn ascending(p: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..p.len()).collect();
-    order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
+    order.sort_rows(|&a, &b| p[a].total_cmp(&p[b]));
     order
 }
 

@@ -14,6 +14,8 @@
 //! | else all are not worse, or nothing was seen on either side | `not worse` |
 //! | else | `no difference proven` |
 
+use stopgap_events::order::SortRows;
+
 use super::LEVEL;
 use super::adjust::{benjamini_hochberg, holm};
 use super::record::{Row, RowWord, Scale, Verdict, Word};
@@ -146,7 +148,7 @@ pub(super) fn judge(
 /// endpoint is called different.
 fn levels(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
-    order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
+    order.sort_rows(|&a, &b| p[a].total_cmp(&p[b]));
     let mut levels = vec![LEVEL; p.len()];
     let mut rejected = 0;
     for &at in &order {

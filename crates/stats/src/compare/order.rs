@@ -1,5 +1,7 @@
 //! Whether runs in the order in which they were made are as independent as runs ought to be.
 
+use stopgap_events::order::SortRows;
+
 /// Fewer runs show nothing of it.
 const LEAST: usize = 10;
 
@@ -26,7 +28,7 @@ pub(super) fn resemble(runs: &[f64]) -> Option<f64> {
 /// Returns the rank of each value, starting with 1; equal values share the mean of theirs.
 pub(super) fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    order.sort_rows(|&a, &b| values[a].total_cmp(&values[b]));
     let mut ranks = vec![0.0; values.len()];
     let mut below = 0;
     for tied in order.chunk_by(|&a, &b| values[a].total_cmp(&values[b]).is_eq()) {

@@ -15,6 +15,7 @@
 //! it, from the earlier one at the same critical value. So an interval leaves out "the same" where, and only where, p is at most the
 //! level.
 
+use stopgap_events::order::SortRows;
 use stopgap_events::random::Random;
 
 use super::record::Scale;
@@ -92,7 +93,7 @@ impl Distribution {
                 far.push(statistic(&labels).abs());
             }
         }
-        far.sort_unstable_by(|a, b| b.total_cmp(a));
+        far.sort_rows(|a, b| b.total_cmp(a));
         (seen, Distribution { far, exact })
     }
 

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
 use stopgap_events::machine::{Environment, Missing};
+use stopgap_events::order::SortRows;
 use stopgap_events::question::Question;
 
 use super::{Format, Options, Read, ReadError, choose};
@@ -165,7 +166,7 @@ fn series<'a>(answer: &'a Answer, wanted: Option<&str>) -> Result<Vec<&'a Series
         series.name == name && parameters.iter().all(has)
     });
     let mut asked: Vec<&Series> = asked.collect();
-    asked.sort_by_cached_key(|series| {
+    asked.sort_rows_by_key(|series| {
         let n = match series.parameters.get("n") {
             Some(Parameter::Number(n)) => Some(*n),
             _ => None,

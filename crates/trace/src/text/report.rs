@@ -6,6 +6,7 @@ use super::context::Context;
 use super::header::{Header, Tool};
 use crate::{Loss, Metadata};
 use stopgap_events::machine::Missing;
+use stopgap_events::order::SortRows;
 
 /// Unknown events that are named one by one; the rest is counted together.
 const NAMES: usize = 20;
@@ -183,7 +184,7 @@ impl TextReport {
             "the tool that printed them could not read them ([FAILED TO PARSE])",
         );
         let mut unknown: Vec<(&String, &u64)> = self.unknown.iter().collect();
-        unknown.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), *name));
+        unknown.sort_rows_by_key(|(name, count)| (std::cmp::Reverse(**count), *name));
         let rest: u64 = unknown.iter().skip(NAMES).map(|(_, count)| **count).sum();
         for (name, count) in unknown.iter().take(NAMES) {
             let what = format!("{count} events {name}");

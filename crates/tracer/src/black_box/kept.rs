@@ -17,6 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use stopgap_events::order::SortRows;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::local_time::utc;
 
@@ -198,7 +199,7 @@ impl Kept {
                 None => at += BLOCK,
             }
         }
-        batches.sort_by_key(|batch: &Batch| batch.number);
+        batches.sort_rows_by_key(|batch: &Batch| batch.number);
         // What comes before a gap is older than what was lost: of no use without it.
         let follows = |pair: &[Batch]| pair[0].number + 1 == pair[1].number;
         let gap = batches.windows(2).rposition(|pair| !follows(pair));

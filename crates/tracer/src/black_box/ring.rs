@@ -10,6 +10,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use stopgap_events::order::SortRows;
+
 /// The kind of a record of a thread (`stopgap_capture::Record`), and where such a record has what the ring needs of it.
 const TASK: u8 = 5;
 const WHY: usize = 1;
@@ -63,7 +65,7 @@ impl Slice {
     pub(super) fn threads(&self) -> Vec<&[u8]> {
         let records = self.records().map(|(_, record)| record);
         let mut threads: Vec<&[u8]> = records.filter(|record| is_thread(record)).collect();
-        threads.sort_by_key(|record| time_of(record));
+        threads.sort_rows_by_key(|record| time_of(record));
         threads
     }
 
@@ -72,7 +74,7 @@ impl Slice {
         let records = self.records().map(|(_, record)| record);
         let mut others: Vec<&[u8]> = records.filter(|record| !is_thread(record)).collect();
         // Each CPU's records are in order already, and this sort is one for such runs.
-        others.sort_by_key(|record| over_at(record));
+        others.sort_rows_by_key(|record| over_at(record));
         others
     }
 

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::rc::Rc;
 
 use stopgap_capture::{Record, UserStack};
+use stopgap_events::order::SortRows;
 use stopgap_trace::{Stack, Text};
 
 use super::unwind::Chains;
@@ -51,7 +52,7 @@ pub fn mappers(spool: &Spool, pid: u32, names: Box<dyn Names>) -> Result<Vec<Map
         stack: Stack(stack),
     });
     let mut all: Vec<Mapper> = all.collect();
-    all.sort_by(|a, b| {
+    all.sort_rows(|a, b| {
         b.calls
             .cmp(&a.calls)
             .then_with(|| a.stack.0.cmp(&b.stack.0))

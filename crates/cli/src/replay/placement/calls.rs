@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use stopgap_events::order::SortRows;
 use stopgap_report::text::{plain, thousands};
 use stopgap_trace::{Recorded, Text};
 
@@ -56,7 +57,7 @@ impl Calls {
     /// Those with most calls.
     fn names(&self) -> String {
         let mut all: Vec<_> = self.processes.iter().collect();
-        all.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
+        all.sort_rows_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
         let name = |(pid, (count, comm)): &(&Option<u32>, &(u64, Option<Text>))| {
             let pid = pid.map_or_else(|| "rows without a pid".to_owned(), |pid| pid.to_string());
             let comm = comm

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::folder::Folder;
 use stopgap_kernel::local_time::utc;
@@ -157,7 +158,7 @@ pub(super) fn names(folder: &Folder) -> Vec<Name> {
         .iter()
         .filter_map(|name| Name::parse(name.to_str()?))
         .collect();
-    names.sort_by_key(|name| (name.begin_s(), name.level, name.again));
+    names.sort_rows_by_key(|name| (name.begin_s(), name.level, name.again));
     names
 }
 

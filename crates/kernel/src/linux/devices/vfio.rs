@@ -4,6 +4,7 @@ use std::ffi::{CString, c_ulong};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use stopgap_events::order::SortRows;
 use stopgap_events::range::AddressRange;
 use stopgap_events::units::Bytes;
 
@@ -211,7 +212,7 @@ fn ranges(capabilities: &[u8], next: u32) -> Vec<AddressRange> {
         }
         (last, next) = (next, usize::try_from(after).unwrap_or(0));
     }
-    found.sort_unstable_by_key(|range| range.start);
+    found.sort_rows_by_key(|range| range.start);
     found
 }
 

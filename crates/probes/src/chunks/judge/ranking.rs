@@ -7,6 +7,7 @@
 
 use std::fmt::Write;
 
+use stopgap_events::order::SortRows;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::quantile::median;
 use stopgap_stats::record::{Block, Series};
@@ -44,7 +45,7 @@ impl Ranking {
                 Some((strategy_of(series)?, median(times)?, runs))
             })
             .collect();
-        rows.sort_by(|a, b| a.1.total_cmp(&b.1));
+        rows.sort_rows(|a, b| a.1.total_cmp(&b.1));
         (rows.len() > 1).then(|| Ranking {
             disagree: rows.iter().enumerate().find_map(|(at, quick)| {
                 let slow = rows[at + 1..].iter().find(|slow| {
