@@ -4,6 +4,7 @@
 //! * `gather`: two commands, run in turn.
 //! * `machines`: in what the machines of the sides differ.
 
+mod counted;
 pub(crate) mod gather;
 mod machines;
 mod sides;

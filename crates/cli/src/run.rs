@@ -5,7 +5,7 @@
 
 mod fix;
 mod measure;
-mod program;
+pub(crate) mod program;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

@@ -62,7 +62,7 @@ mod tests {
             let all: Vec<(u64, usize)> = (0..rows).map(|n| (random.below(7), n)).collect();
             let (mut ours, mut theirs) = (all.clone(), all.clone());
             ours.sort_rows(|a, b| b.0.cmp(&a.0));
-            theirs.sort_by(|a, b| b.0.cmp(&a.0));
+            theirs.sort_by_key(|row| std::cmp::Reverse(row.0));
             assert_eq!(ours, theirs, "stable, of {all:?}");
             ours.sort_rows_by_key(|row| row.0);
             theirs.sort_by_key(|row| row.0);

@@ -30,6 +30,15 @@ pub const SCHEMA: &str = "stopgap.gather/1";
 /// The number that is tested unless others are asked for.
 pub const TESTED: &str = "CPU time";
 
+/// Instructions by the CPU's own counter.
+pub const INSTRUCTIONS: &str = "instructions";
+
+/// Instructions that valgrind counted: the command runs some 30 times longer, and no other number of such a run means anything.
+pub const EMULATED: &str = "emulated instructions";
+
+/// System calls, of all threads and children.
+pub const SYSTEM_CALLS: &str = "system calls";
+
 /// Numbers that were tested where a document does not say which (0.1).
 const TESTED_BEFORE: [&str; 3] = ["elapsed time", "user time", "system time"];
 
@@ -114,6 +123,16 @@ pub struct Measured {
     pub major_faults: u64,
     /// The most memory that one process of it had resident, bytes.
     pub most_resident: u64,
+    /// Instructions by the CPU's counter; absent where they were not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<u64>,
+    /// Instructions in user mode as valgrind counted them, under which all other figures are of no use; absent where they were
+    /// not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulated_instructions: Option<u64>,
+    /// System calls; absent where they were not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_calls: Option<u64>,
 }
 
 /// Why a document holds no gathered runs.
@@ -147,65 +166,83 @@ struct Number {
     unit: &'static str,
     /// In what steps the kernel gives it.
     step: f64,
-    of: fn(&Measured) -> f64,
+    of: fn(&Measured) -> Option<f64>,
 }
 
 /// CPU time is counted in nanoseconds and given in microseconds, twice. How it divides into user and system time is sampled at ticks
 /// (kernel/sched/cputime.c, cputime_adjust).
-const NUMBERS: [Number; 9] = [
+const NUMBERS: [Number; 12] = [
     Number {
         name: TESTED,
         unit: "s",
         step: 2e-6,
-        of: |run| (run.user_ns + run.system_ns) as f64 / 1e9,
+        of: |run| Some((run.user_ns + run.system_ns) as f64 / 1e9),
     },
     Number {
         name: "elapsed time",
         unit: "s",
         step: 1e-6,
-        of: |run| run.elapsed_ns as f64 / 1e9,
+        of: |run| Some(run.elapsed_ns as f64 / 1e9),
     },
     Number {
         name: "user time",
         unit: "s",
         step: TICK,
-        of: |run| run.user_ns as f64 / 1e9,
+        of: |run| Some(run.user_ns as f64 / 1e9),
     },
     Number {
         name: "system time",
         unit: "s",
         step: TICK,
-        of: |run| run.system_ns as f64 / 1e9,
+        of: |run| Some(run.system_ns as f64 / 1e9),
     },
     Number {
         name: "voluntary switches",
         unit: "",
         step: 1.0,
-        of: |run| run.voluntary_switches as f64,
+        of: |run| Some(run.voluntary_switches as f64),
     },
     Number {
         name: "involuntary switches",
         unit: "",
         step: 1.0,
-        of: |run| run.involuntary_switches as f64,
+        of: |run| Some(run.involuntary_switches as f64),
     },
     Number {
         name: "minor faults",
         unit: "",
         step: 1.0,
-        of: |run| run.minor_faults as f64,
+        of: |run| Some(run.minor_faults as f64),
     },
     Number {
         name: "major faults",
         unit: "",
         step: 1.0,
-        of: |run| run.major_faults as f64,
+        of: |run| Some(run.major_faults as f64),
     },
     Number {
         name: "most resident",
         unit: "bytes",
         step: 4_096.0,
-        of: |run| run.most_resident as f64,
+        of: |run| Some(run.most_resident as f64),
+    },
+    Number {
+        name: INSTRUCTIONS,
+        unit: "",
+        step: 1.0,
+        of: |run| run.instructions.map(|count| count as f64),
+    },
+    Number {
+        name: EMULATED,
+        unit: "",
+        step: 1.0,
+        of: |run| run.emulated_instructions.map(|count| count as f64),
+    },
+    Number {
+        name: SYSTEM_CALLS,
+        unit: "",
+        step: 1.0,
+        of: |run| run.system_calls.map(|count| count as f64),
     },
 ];
 
@@ -280,12 +317,16 @@ impl Gathered {
     pub fn described(&self, tested: &Comparison) -> Vec<(String, &'static str, f64, f64)> {
         let middle = |number: &Number, label| {
             let of = self.runs.iter().filter(|run| run.label == label);
-            median(of.map(number.of).collect())
+            median(of.filter_map(number.of).collect())
         };
+        let emulated = self
+            .runs
+            .iter()
+            .any(|run| run.emulated_instructions.is_some());
         let shared = self.plan.as_ref().is_some_and(|plan| plan.cpu.is_some());
         let other = |number: &&Number| {
             let is_other = tested.endpoints.iter().all(|row| row.name != number.name);
-            is_other && (!shared || !needs_own_cpu(number.name))
+            is_other && !emulated && (!shared || !needs_own_cpu(number.name))
         };
         NUMBERS
             .iter()

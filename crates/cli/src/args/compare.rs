@@ -75,7 +75,8 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) threshold: Option<Nanos>,
     /// Test these figures: median, p99, p99.9, stall rate, stall time, or a number that runs have,
-    /// as "voluntary switches". Choose before you look [default: all; with --run CPU time].
+    /// as "voluntary switches", "system calls" (root). Choose before you look [default: all; with
+    /// --run CPU time].
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) endpoint: Vec<String>,
     /// Compare the answers of run records to this question [default: the only one].

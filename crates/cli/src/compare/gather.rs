@@ -17,6 +17,7 @@ use stopgap_stats::anytime::{ALPHA, least_units};
 use stopgap_stats::document::Document;
 use stopgap_stats::gather::{Gathered, Judge, Label, Measured, Plan, SCHEMA, needs_own_cpu, order};
 
+use super::counted::{Counted, Counting};
 use crate::failure::Failure;
 use crate::progress::progress_bar;
 use crate::session::tell;
@@ -87,7 +88,7 @@ pub(crate) fn gather(
     enough_runs(asked)?;
     let lines = asked.commands.lines;
     let environment = environment::read(&Linux);
-    let shell = Shell::new()?;
+    let shell = Shell::new(Counted::of(&asked.endpoints)?)?;
     let (cpu, pair) = first(asked, &shell, &environment)?;
     let plan = Plan {
         cpu,
@@ -137,7 +138,11 @@ pub(crate) fn gather(
                 let runs: Vec<Measured> = runs
                     .iter()
                     .zip(&order)
-                    .map(|(run, &label)| run.measured(label, block))
+                    .map(|(run, &label)| Measured {
+                        label,
+                        block,
+                        ..run.clone()
+                    })
                     .collect();
                 judge.push(&runs);
                 gathered.runs.extend(runs);
@@ -192,11 +197,11 @@ fn first(
     }
     let pair = alone
         .iter()
-        .fold(Nanos(0), |sum, run| Nanos(sum.0 + run.elapsed.0));
+        .fold(Nanos(0), |sum, run| Nanos(sum.0 + run.elapsed_ns));
     let lone = asked.endpoints.iter().find(|name| needs_own_cpu(name));
     let parallel = alone.iter().position(|run| {
-        let cpu = run.ended.user_time.0 + run.ended.system_time.0;
-        cpu as f64 > PARALLEL * run.elapsed.0 as f64
+        let cpu = run.user_ns + run.system_ns;
+        cpu as f64 > PARALLEL * run.elapsed_ns as f64
     });
     let Some(&cpu) = environment.cpus.last() else {
         return Ok((None, pair));
@@ -272,27 +277,22 @@ fn enough_time(asked: &Asked<'_>, pair: Nanos) -> Result<(), Failure> {
     )))
 }
 
-/// A run that ended well.
-struct Timed {
-    elapsed: Nanos,
-    ended: Ended,
-}
-
-impl Timed {
-    fn measured(&self, label: Label, block: u32) -> Measured {
-        let ended = &self.ended;
-        Measured {
-            label,
-            block,
-            elapsed_ns: self.elapsed.0,
-            user_ns: ended.user_time.0,
-            system_ns: ended.system_time.0,
-            voluntary_switches: ended.switches.voluntary,
-            involuntary_switches: ended.switches.involuntary,
-            minor_faults: ended.minor_faults,
-            major_faults: ended.major_faults,
-            most_resident: ended.most_resident.0,
-        }
+/// What a run took that ended well; whose and of which unit is not known here.
+fn measured(elapsed: Nanos, ended: &Ended) -> Measured {
+    Measured {
+        label: Label::Before,
+        block: 0,
+        elapsed_ns: elapsed.0,
+        user_ns: ended.user_time.0,
+        system_ns: ended.system_time.0,
+        voluntary_switches: ended.switches.voluntary,
+        involuntary_switches: ended.switches.involuntary,
+        minor_faults: ended.minor_faults,
+        major_faults: ended.major_faults,
+        most_resident: ended.most_resident.0,
+        instructions: None,
+        emulated_instructions: None,
+        system_calls: None,
     }
 }
 
@@ -304,23 +304,25 @@ struct Running<'a> {
     first: bool,
     /// `None` once it has ended.
     child: Option<Child>,
-    timed: Option<Timed>,
+    counting: Counting,
+    measured: Option<Measured>,
 }
 
 /// Runs commands.
 struct Shell {
     /// What the command that runs prints, in memory: a disk would be part of what is measured.
     printed: OwnedFd,
+    counted: Counted,
 }
 
 impl Shell {
-    fn new() -> Result<Shell, Failure> {
+    fn new(counted: Counted) -> Result<Shell, Failure> {
         let made = memfd_create("stopgap-output", MemfdFlags::CLOEXEC).and_then(|printed| {
             // Each write goes to the end, wherever that is after the file was cut.
             fcntl_setfl(&printed, fcntl_getfl(&printed)? | OFlags::APPEND)?;
             Ok(printed)
         });
-        made.map(|printed| Shell { printed })
+        made.map(|printed| Shell { printed, counted })
             .map_err(|error| Failure::error(format!("memfd_create: {error}")))
     }
 
@@ -332,7 +334,7 @@ impl Shell {
         cpu: Option<u32>,
         order: &[Label],
         first: bool,
-    ) -> Result<Option<Vec<Timed>>, Failure> {
+    ) -> Result<Option<Vec<Measured>>, Failure> {
         let mut runs = Vec::new();
         let together = if cpu.is_some() { order.len() } else { 1 };
         for at_once in order.chunks(together) {
@@ -343,33 +345,42 @@ impl Shell {
             cut.map_err(|error| Failure::error(format!("a command's output: {error}")))?;
             let held: Vec<(&str, Held)> = at_once
                 .iter()
-                .map(|label| {
+                .enumerate()
+                .map(|(run, label)| {
                     let side = usize::from(*label == Label::After);
                     let line = commands.lines[side];
-                    Ok((line, self.hold(line, commands.batch[side], cpu)?))
+                    Ok((line, self.hold(line, run, commands.batch[side], cpu)?))
                 })
                 .collect::<Result<_, Failure>>()?;
             let mut running = Vec::new();
             for (line, held) in held {
+                let counting = self.counted.begin(&held)?;
                 let began = Linux.now();
                 running.push(Running {
                     line,
                     began,
                     first,
                     child: Some(held.release()?),
-                    timed: None,
+                    counting,
+                    measured: None,
                 });
             }
             if !self.wait(&mut running)? {
                 return Ok(None);
             }
-            runs.extend(running.into_iter().filter_map(|run| run.timed));
+            runs.extend(running.into_iter().filter_map(|run| run.measured));
         }
         Ok(Some(runs))
     }
 
     /// Starts a command up to its first instruction.
-    fn hold(&self, command: &str, batch: bool, cpu: Option<u32>) -> Result<Held, Failure> {
+    fn hold(
+        &self,
+        command: &str,
+        run: usize,
+        batch: bool,
+        cpu: Option<u32>,
+    ) -> Result<Held, Failure> {
         let output = self.printed.try_clone();
         let output =
             output.map_err(|error| Failure::error(format!("a command's output: {error}")))?;
@@ -382,7 +393,7 @@ impl Shell {
         };
         let script = format!("exec 2>&1 </dev/null\n{command}");
         Ok(Held::start_under(
-            &["sh".into(), "-c".into(), script.into()],
+            &self.counted.words(script, run),
             &conditions,
         )?)
     }
@@ -396,15 +407,15 @@ impl Shell {
         };
         let mut failed = None;
         while running.iter().any(|run| run.child.is_some()) {
-            for run in running.iter_mut() {
+            for (number, run) in running.iter_mut().enumerate() {
                 let Some(child) = run.child.take() else {
                     continue;
                 };
                 if signals::interrupted() || failed.is_some() {
                     child.end(PATIENCE)?;
                 } else if child.watched().ends_within(step) {
-                    match self.ended(run, &child) {
-                        Ok(timed) => run.timed = Some(timed),
+                    match self.ended(run, number, &child) {
+                        Ok(measured) => run.measured = Some(measured),
                         Err(failure) => failed = Some(failure),
                     }
                 } else {
@@ -425,7 +436,7 @@ impl Shell {
     }
 
     /// Returns the times of a command that has ended.
-    fn ended(&self, run: &Running<'_>, child: &Child) -> Result<Timed, Failure> {
+    fn ended(&self, run: &Running<'_>, number: usize, child: &Child) -> Result<Measured, Failure> {
         let elapsed = Linux.now().saturating_sub(run.began);
         let command = run.line;
         let left = run.first && child.has_company();
@@ -441,7 +452,11 @@ impl Shell {
             ));
         }
         let how = match ended.how {
-            Ok(0) => return Ok(Timed { elapsed, ended }),
+            Ok(0) => {
+                let mut measured = measured(elapsed, &ended);
+                self.counted.end(&run.counting, number, &mut measured)?;
+                return Ok(measured);
+            }
             Ok(status) => format!("failed with exit status {status}"),
             Err(signal) => format!("was killed by signal {signal}"),
         };

@@ -30,7 +30,7 @@ pub(super) fn passes_through(word: &OsStr) -> Option<Reason> {
     of_file(&path, SCRIPTS)
 }
 
-fn find(word: &OsStr) -> Option<PathBuf> {
+pub(crate) fn find(word: &OsStr) -> Option<PathBuf> {
     if word.as_bytes().contains(&b'/') {
         return Some(word.into());
     }

@@ -117,8 +117,8 @@ fn commands_run_side_by_side_where_that_is_fair() {
         &["WORSE\nCPU time ", " pairs, side by side on CPU "],
     );
     // Only one of it at a time: a second one fails.
-    let lone = "exec 9> only; flock -n 9 || exit 7; sleep 0.05";
-    let done = compare(&run, lone, lone, "-n 20 --max-time 2m").ok();
+    let lone = "exec 9> only; flock -n 9 || exit 7; sleep 0.2";
+    let done = compare(&run, lone, lone, "-n 10 --max-time 2m").ok();
     has(
         &done.err,
         &[
@@ -339,4 +339,87 @@ fn nobody_may_gather() {
             .starts_with("CANNOT TELL WHETHER IT DIFFERS\nCPU time "),
         "{done:#?}"
     );
+}
+
+/// A loop of `dd` makes two system calls a block.
+fn blocks(count: u32) -> String {
+    format!("dd if=/dev/zero of=/dev/null bs=1 count={count} 2>/dev/null")
+}
+
+#[test]
+fn one_more_system_call_in_a_loop_is_counted_exactly() {
+    if !root() {
+        return skip(&Skip::root("counting system calls"));
+    }
+    let run = Run::new();
+    let asked = |second: &str| {
+        let words = ["compare", "--run", &blocks(1_000), "--run", second];
+        let mut command = run.command(&words);
+        command.args([
+            "--endpoint",
+            "system calls",
+            "--fail-on",
+            "regression",
+            "--json",
+        ]);
+        Done::new("compare system calls", &command.output().unwrap())
+    };
+    let worse = valid(SCHEMA, &asked(&blocks(1_500)).ends(2).out);
+    let row = &worse["endpoints"][0];
+    let [before, after] = ["before", "after"].map(|side| row[side].as_f64().unwrap());
+    assert!((after - before - 1_000.0).abs() < 0.5, "{row}");
+    assert!(before > 2_000.0, "{row}");
+    let same = valid(SCHEMA, &asked(&blocks(1_000)).ok().out);
+    assert_eq!(same["verdict"]["word"], "same");
+    let output = run
+        .as_nobody(&[
+            "compare",
+            "--run",
+            "true",
+            "--run",
+            "true",
+            "--endpoint",
+            "system calls",
+        ])
+        .output()
+        .unwrap();
+    let done = Done::new("compare system calls as nobody", &output).ends(3);
+    has(
+        &done.err,
+        &["counting system calls: it needs root and tracefs"],
+    );
+}
+
+#[test]
+fn valgrind_counts_instructions_where_they_are_asked_for() {
+    if std::process::Command::new("valgrind")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        return skip(&Skip::program("valgrind"));
+    }
+    let run = Run::new();
+    let sum = |to: u32| format!("i=0; while [ $i -lt {to} ]; do i=$((i+1)); done");
+    let words = ["compare", "--run", &sum(2_000), "--run", &sum(3_000)];
+    let mut command = run.command(&words);
+    command.args(["--endpoint", "emulated instructions"]);
+    let done = Done::new("compare emulated instructions", &command.output().unwrap()).ok();
+    assert!(
+        done.out.starts_with("WORSE\nemulated instructions "),
+        "{done:#?}"
+    );
+    // Times under valgrind are valgrind's.
+    assert!(!done.out.contains("CPU time"), "{done:#?}");
+    let mut command = run.command(&words);
+    command.args(["--endpoint", "emulated instructions,CPU time"]);
+    let done = Done::new("compare both", &command.output().unwrap()).ends(1);
+    has(&done.err, &["must be the only --endpoint"]);
+    // Without valgrind.
+    let mut command = run.command(&words);
+    command
+        .args(["--endpoint", "emulated instructions"])
+        .env("PATH", "/nowhere");
+    let done = Done::new("compare without valgrind", &command.output().unwrap()).ends(1);
+    has(&done.err, &["it is not installed"]);
 }

@@ -206,9 +206,13 @@ impl Judged {
         let Some(number) = self.number else { return };
         let side = |label| -> Vec<f64> {
             let of = unit.iter().filter(|run| run.label == label);
-            of.map(number.of).collect()
+            of.filter_map(number.of).collect()
         };
-        self.figures.push([side(Label::Before), side(Label::After)]);
+        let figures = [side(Label::Before), side(Label::After)];
+        if figures.iter().any(Vec::is_empty) {
+            return; // what is not asked for is not counted
+        }
+        self.figures.push(figures);
         let Some([before, after]) = self.figures.last() else {
             return;
         };

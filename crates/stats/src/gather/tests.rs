@@ -16,6 +16,9 @@ fn measured(label: Label, block: u32, elapsed_s: f64) -> Measured {
         minor_faults: 100,
         major_faults: 0,
         most_resident: 1 << 20,
+        instructions: None,
+        emulated_instructions: None,
+        system_calls: None,
     }
 }
 

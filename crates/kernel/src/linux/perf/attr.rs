@@ -33,7 +33,10 @@ pub(in crate::linux) struct Attr {
     clock: i32,
 }
 
+const TYPE_HARDWARE: u32 = 0;
 const TYPE_SOFTWARE: u32 = 1;
+const TYPE_TRACEPOINT: u32 = 2;
+const COUNT_INSTRUCTIONS: u64 = 1;
 const COUNT_CPU_CLOCK: u64 = 0;
 const COUNT_DUMMY: u64 = 9;
 
@@ -41,6 +44,7 @@ pub(in crate::linux) const DISABLED: u64 = 1 << 0;
 pub(super) const INHERIT: u64 = 1 << 1;
 pub(in crate::linux) const EXCLUDE_KERNEL: u64 = 1 << 5;
 pub(in crate::linux) const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
+const ENABLE_ON_EXEC: u64 = 1 << 12;
 pub(super) const MMAP: u64 = 1 << 8;
 pub(super) const COMM: u64 = 1 << 9;
 pub(super) const TASK: u64 = 1 << 13;
@@ -55,6 +59,8 @@ const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_CALLCHAIN: u64 = 1 << 5;
 const SAMPLE_CPU: u64 = 1 << 7;
+/// With a count for how long it was asked for and for how long it ran.
+const FORMAT_TIMES: u64 = 0b11;
 /// `PERF_FORMAT_LOST` (Linux 6.0): a read(2) says what was lost.
 const FORMAT_LOST: u64 = 1 << 4;
 
@@ -86,6 +92,23 @@ impl Attr {
         let mut attr = Attr::new(COUNT_CPU_CLOCK, flags);
         attr.sample_period = period;
         attr.sample_type = SAMPLE_CALLCHAIN;
+        attr
+    }
+
+    /// Counts instructions from the next exec on.
+    pub(super) fn instructions(flags: u64) -> Attr {
+        Attr::counting(TYPE_HARDWARE, COUNT_INSTRUCTIONS, flags)
+    }
+
+    /// Counts how often the tracepoint `id` is passed from the next exec on.
+    pub(super) fn tracepoint(id: u64, flags: u64) -> Attr {
+        Attr::counting(TYPE_TRACEPOINT, id, flags)
+    }
+
+    fn counting(kind: u32, config: u64, flags: u64) -> Attr {
+        let mut attr = Attr::new(config, flags | ENABLE_ON_EXEC);
+        attr.kind = kind;
+        attr.read_format = FORMAT_TIMES;
         attr
     }
 
