@@ -16,6 +16,7 @@
 //! cargo run --release -p stopgap-bench -- channel         # the arena's channel beside socket and poll(2)
 //! cargo run --release -p stopgap-bench -- simulate        # compare's tests where the truth is known
 //! cargo run --release -p stopgap-bench -- anytime         # looking after every unit, where the truth is known
+//! cargo run --release -p stopgap-bench -- occasions DIR...   # compare of real records where nothing changed
 //! cargo run --release -p stopgap-bench -- locked          # locked sets: what they cost, and whether reclaim sees them
 //! cargo run --release -p stopgap-bench -- batch-client    # one wake for many replies: the writer, SCHED_BATCH, real X
 //! cargo run --release -p stopgap-bench -- preload-soak    # real programs with the preload library and without
@@ -38,6 +39,7 @@ mod explain_speed;
 mod locked;
 mod mails;
 mod model_live;
+mod occasions;
 mod overhead;
 mod peers;
 mod preload_soak;
@@ -107,6 +109,8 @@ enum Command {
     /// How often a comparison that is looked at after every pair is wrong, how soon it is decided, and the same of Mann-Whitney,
     /// Welch, hyperfine and tango.
     Anytime(anytime::Flags),
+    /// Compares real records between which nothing was changed, and again with a change put into them.
+    Occasions(occasions::Flags),
     /// The library's chunked buffer beside base pages and direct THP in memory that is fragmented on purpose (root; give
     /// `--memory 16G`), and beside each strategy of `probe chunks` in memory as it is; status 2 where a bound is broken.
     Chunked(chunked::Flags),
@@ -158,6 +162,7 @@ impl Command {
             Command::Channel(flags) => channel::run(&flags),
             Command::Simulate(flags) => simulate::run(&flags),
             Command::Anytime(flags) => anytime::run(&flags),
+            Command::Occasions(flags) => occasions::run(&flags),
             Command::Chunked(flags) => chunked::run(&flags),
             Command::Locked(flags) => locked::run(&flags),
             Command::LockedPressure(flags) => locked::task(&flags),
