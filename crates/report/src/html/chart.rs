@@ -13,12 +13,13 @@ pub(super) use axis::{Axis, Scale, Span};
 
 /// Inks of series, by number: Okabe and Ito's colours, which people with any kind of colour vision can tell apart, those
 /// first that stand out on white.
-pub(super) const INKS: [&str; 6] = [
-    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#010101",
+/// Brown and grey are for bars only, which stand beside each other: as lines they are too near the others.
+pub(super) const INKS: [&str; 8] = [
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#010101", "#8C5A2B", "#8A8F98",
 ];
 
-/// Series that a chart can hold.
-pub(super) const MOST: usize = INKS.len();
+/// Series that a chart of lines or marks can hold.
+pub(super) const MOST: usize = 6;
 
 /// An axis is logarithmic where the largest figure is this many times the least.
 const WIDE: f64 = 8.0;
@@ -107,7 +108,7 @@ impl Chart {
         x: Axis,
         rows: Vec<String>,
     ) -> Chart {
-        let y = Axis::new("rows", "", Scale::Rows);
+        let y = Axis::new("", "", Scale::Rows); // each row has a label
         Chart {
             rows,
             ..Chart::new(title, about, x, y)

@@ -107,12 +107,14 @@ fn endpoints(comparison: &Comparison) -> Table {
 /// Returns ratios of the endpoints with their intervals; 1 is no change.
 fn effects(comparison: &Comparison) -> Option<Chart> {
     let (mut layer, mut rows) = (Layer::new("", 0), Vec::new());
+    let mut undrawn = Vec::new();
     let mut table = Table::new("endpoint | after over before (95 %)");
     for row in &comparison.endpoints {
-        let Some(effect) = row.effect.filter(|effect| effect.scale == Held::Ratio) else {
+        let ratio = row.effect.filter(|effect| effect.scale == Held::Ratio);
+        let Some((effect, value)) = ratio.and_then(|effect| Some((effect, effect.value?))) else {
+            undrawn.push(format!("{} ({})", row.name, row.word));
             continue;
         };
-        let Some(value) = effect.value else { continue };
         let y = rows.len() as f64;
         let ends = effect.low.zip(effect.high);
         layer
@@ -122,8 +124,12 @@ fn effects(comparison: &Comparison) -> Option<Chart> {
         rows.push(format!("{}: {}", row.name, row.word));
         table.row(&[&row.name, &shown(&effect, &row.unit)]);
     }
-    let about = "After divided by before, with the 95 % interval over runs. Left of 1 is less, which is better. A mark without a line: \
-                 the runs give no interval.";
+    let mut about = "After divided by before, with the 95 % interval over runs. Left of 1 is less, which is better. A mark without a line: \
+                     the runs give no interval."
+        .to_owned();
+    if !undrawn.is_empty() {
+        about += &format!(" Without a ratio, and not drawn: {}.", undrawn.join(", "));
+    }
     let x = Axis::new("after over before", "ratio", Scale::Log);
     (!rows.is_empty()).then(|| Chart {
         layers: vec![layer],

@@ -2,7 +2,7 @@
 
 use stopgap_events::order::SortRows;
 use stopgap_events::units::Nanos;
-use stopgap_stats::explain::{Explain, Findings, Part, Spread, Waiting, Windows};
+use stopgap_stats::explain::{Explain, Findings, Part, Spread, Waiting, Windows, cause_in_words};
 use stopgap_stats::overall::State;
 use stopgap_stats::verdict::Word;
 
@@ -79,7 +79,6 @@ pub(super) fn section(id: &str, name: &str, explain: &Explain, alone: bool) -> S
         )
     }));
     charts.extend(stacks(found));
-    charts.extend(found.profile.as_ref().and_then(profile::states));
     let mut figures: Vec<String> = Vec::new();
     figures.extend(found.chains.as_ref().and_then(waits::figure));
     figures.extend(pictures(found));
@@ -187,7 +186,7 @@ fn milliseconds(parts: &[Part]) -> Vec<(String, f64)> {
 }
 
 /// Returns why threads left their CPU, slow operations taken apart by cause, and how threads spent their time.
-fn stacks(found: &Findings) -> impl Iterator<Item = Chart> {
+fn stacks(found: &Findings) -> Vec<Chart> {
     let causes = found.switches.causes.iter();
     let causes = causes.map(|one| (one.task.clone(), (one.cause.clone(), one.count as f64)));
     let slow = found.slow.iter().map(|slow| {
@@ -211,8 +210,8 @@ fn stacks(found: &Findings) -> impl Iterator<Item = Chart> {
         });
     let tasks = found.tasks.iter().map(|task| {
         let parts = [
-            ("running", task.running_ns),
-            ("run queue", task.runnable_ns),
+            (cause_in_words("on-cpu"), task.running_ns),
+            (cause_in_words("run-queue"), task.runnable_ns),
             ("asleep", task.blocked_ns),
             ("unknown", task.unknown_ns),
         ];
@@ -221,34 +220,36 @@ fn stacks(found: &Findings) -> impl Iterator<Item = Chart> {
     });
     let time = ("time", "ms");
     let charts = [
-        stack::chart(
-            "Why threads left their CPU",
-            "Context switches of traced threads by cause.",
-            ("context switches", "number"),
-            "thread",
-            grouped(causes),
-        ),
-        stack::chart(
-            "The slowest operations, by cause",
-            "The time of each operation by cause. Idle: the thread had nothing to do.",
-            time,
-            "operation",
-            slow.collect(),
-        ),
-        stack::chart(
-            "Slow operations by kind and cause",
-            "All operations that lost at least a millisecond, idle waits not counted.",
-            time,
-            "kind",
-            kinds.collect(),
-        ),
-        stack::chart(
-            "How threads spent their time",
-            "The lifetime of the traced threads within the trace, by state.",
-            time,
-            "thread",
-            tasks.collect(),
-        ),
+        stack::Given {
+            title: "Why threads left their CPU".to_owned(),
+            about: "Context switches of traced threads by cause.",
+            axis: ("context switches", "number"),
+            row: "thread",
+            rows: grouped(causes),
+        },
+        stack::Given {
+            title: "The slowest operations, by cause".to_owned(),
+            about: "The time of each operation by cause. Idle: the thread had nothing to do.",
+            axis: time,
+            row: "operation",
+            rows: slow.collect(),
+        },
+        stack::Given {
+            title: "Slow operations by kind and cause".to_owned(),
+            about: "All operations that lost at least a millisecond, idle waits not counted.",
+            axis: time,
+            row: "kind",
+            rows: kinds.collect(),
+        },
+        stack::Given {
+            title: "How threads spent their time".to_owned(),
+            about: "The lifetime of the traced threads within the trace, by state.",
+            axis: time,
+            row: "thread",
+            rows: tasks.collect(),
+        },
     ];
-    charts.into_iter().flatten()
+    // What threads did on the CPU is beside them, with the same inks.
+    let states = found.profile.as_ref().map(profile::states);
+    stack::charts(charts.into_iter().chain(states))
 }

@@ -2,7 +2,6 @@
 
 use stopgap_stats::profile::{Mode, Profile};
 
-use super::chart::Chart;
 use super::flame::{self, Look, Node};
 use super::stack;
 use super::write::escaped;
@@ -67,17 +66,17 @@ pub(super) fn figure(profile: &Profile) -> Option<String> {
 }
 
 /// Returns what threads did while they were sampled.
-pub(super) fn states(profile: &Profile) -> Option<Chart> {
+pub(super) fn states(profile: &Profile) -> stack::Given<'static> {
     let rows = profile.threads.iter().map(|thread| {
         let states = thread.states.iter();
         let parts = states.map(|state| (state.state.clone(), state.samples as f64));
         (thread.task.clone(), parts.collect())
     });
-    stack::chart(
-        "What threads did on the CPU",
-        "Samples of CPU time by thread and state.",
-        ("CPU time", "samples"),
-        "thread",
-        rows.collect(),
-    )
+    stack::Given {
+        title: "What threads did on the CPU".to_owned(),
+        about: "Samples of CPU time by thread and state.",
+        axis: ("CPU time", "samples"),
+        row: "thread",
+        rows: rows.collect(),
+    }
 }

@@ -206,17 +206,16 @@ fn charts(picture: &Picture, groups: &[Vec<Measured<'_>>], sides: &[Side<'_>]) -
             };
             groups.iter().filter(is_entries).filter_map(chart).collect()
         }
-        Picture::Parts => sides
-            .iter()
-            .enumerate()
-            .filter_map(|(side, one)| parts(groups, side, one))
-            .collect(),
+        Picture::Parts => {
+            let each = sides.iter().enumerate();
+            stack::charts(each.map(|(side, one)| parts(groups, side, one)))
+        }
         Picture::Tail(series, what) => latency::charts(what, named(groups, series), sides),
     }
 }
 
 /// Returns switch-outs of one side, taken apart.
-fn parts(groups: &[Vec<Measured<'_>>], index: usize, side: &Side<'_>) -> Option<Chart> {
+fn parts(groups: &[Vec<Measured<'_>>], index: usize, side: &Side<'_>) -> stack::Given<'static> {
     let mut rows: Vec<stack::Row> = Vec::new();
     for part in [
         "client blocked",
@@ -235,14 +234,14 @@ fn parts(groups: &[Vec<Measured<'_>>], index: usize, side: &Side<'_>) -> Option<
             }
         }
     }
-    stack::chart(
-        &format!("Who left the CPU, and how{}", side.of),
-        "Switches per round trip by the thread that left the CPU. Blocked: it waited. Pre-empted: another thread took its CPU. \
+    stack::Given {
+        title: format!("Who left the CPU, and how{}", side.of),
+        about: "Switches per round trip by the thread that left the CPU. Blocked: it waited. Pre-empted: another thread took its CPU. \
          Medians of runs.",
-        ("context switches", "per round trip"),
-        "client and server",
+        axis: ("context switches", "per round trip"),
+        row: "client and server",
         rows,
-    )
+    }
 }
 
 /// Returns every figure of a question.

@@ -198,7 +198,7 @@ fn scanned(replay: &Replay) -> Option<Chart> {
 }
 
 /// Returns IOMMU entries and time of chunks, and switches of round trips, taken apart.
-fn stacks(replay: &Replay) -> impl Iterator<Item = Chart> {
+fn stacks(replay: &Replay) -> Vec<Chart> {
     let owned = |(name, amount): (&String, &f64)| (name.clone(), *amount);
     let chunks = || replay.rows.iter().filter_map(Row::chunks);
     let several =
@@ -215,29 +215,29 @@ fn stacks(replay: &Replay) -> impl Iterator<Item = Chart> {
         (label, row.causes.iter().map(owned).collect())
     });
     let charts = [
-        stack::chart(
-            "IOMMU entries by policy",
-            "Mean number of entries that map one buffer, by page size. Fewer entries miss the IOMMU's TLB less.",
-            ("IOMMU entries", "per buffer"),
-            "policy",
-            entries.collect(),
-        ),
-        stack::chart(
-            "Time to build a buffer, by cause",
-            "Modelled, not measured: the model counts what the allocator does and multiplies each count by a stated price. Means.",
-            ("time per buffer", "ms"),
-            "policy",
-            times.collect(),
-        ),
-        stack::chart(
-            "Context switches per request, by cause",
-            "Modelled, not measured: switch-outs of client and server from a flush to its last reply.",
-            ("context switches", "per request"),
-            "policy and cell",
-            switches.collect(),
-        ),
+        stack::Given {
+            title: "IOMMU entries by policy".to_owned(),
+            about: "Mean number of entries that map one buffer, by page size. Fewer entries miss the IOMMU's TLB less.",
+            axis: ("IOMMU entries", "per buffer"),
+            row: "policy",
+            rows: entries.collect(),
+        },
+        stack::Given {
+            title: "Time to build a buffer, by cause".to_owned(),
+            about: "Modelled, not measured: the model counts what the allocator does and multiplies each count by a stated price. Means.",
+            axis: ("time per buffer", "ms"),
+            row: "policy",
+            rows: times.collect(),
+        },
+        stack::Given {
+            title: "Context switches per request, by cause".to_owned(),
+            about: "Modelled, not measured: switch-outs of client and server from a flush to its last reply.",
+            axis: ("context switches", "per request"),
+            row: "policy and cell",
+            rows: switches.collect(),
+        },
     ];
-    charts.into_iter().flatten()
+    stack::charts(charts)
 }
 
 /// Returns every row.

@@ -1,8 +1,8 @@
-//! Bars of parts that add up, a row each.
+//! Bars of parts that add up, a row each. One name has one ink in all charts of a section.
 
 use stopgap_events::order::SortRows;
 
-use super::chart::{Axis, Chart, Layer, MOST, Scale, Shape};
+use super::chart::{Axis, Chart, INKS, Layer, Scale, Shape};
 use crate::table::Table;
 use crate::text::figure;
 
@@ -12,43 +12,67 @@ const MOST_ROWS: usize = 20;
 /// A row: its label and its parts by name.
 pub(super) type Row = (String, Vec<(String, f64)>);
 
-/// Returns the chart; `None` where no part is above 0. Parts add up along `axis`, in `unit`; `row` heads the table's column of
-/// rows. Parts keep their ink in all rows; those that come to least in all rows together share the last one.
-pub(super) fn chart(
-    title: &str,
-    about: &str,
-    (axis, unit): (&str, &str),
-    row: &str,
-    mut rows: Vec<Row>,
-) -> Option<Chart> {
-    let mut table = Table::new(&format!("{row} | part | {unit}"));
-    let mut totals: Vec<(&String, f64)> = Vec::new();
-    for (label, parts) in &rows {
-        for (name, amount) in parts {
-            table.row(&[label, name, &figure(*amount, unit)]);
+/// A chart to be drawn. Parts add up along `axis`, in `unit`.
+pub(super) struct Given<'a> {
+    pub(super) title: String,
+    pub(super) about: &'a str,
+    /// What the axis shows, and its unit.
+    pub(super) axis: (&'a str, &'a str),
+    /// Heads the table's column of rows.
+    pub(super) row: &'a str,
+    pub(super) rows: Vec<Row>,
+}
+
+/// Returns the charts; without those where no part is above 0. A part of one name has one ink in all of them. Where there are more names
+/// than inks, those that come to least in every chart share the last one.
+pub(super) fn charts<'a>(all: impl IntoIterator<Item = Given<'a>>) -> Vec<Chart> {
+    let all: Vec<Given<'_>> = all.into_iter().collect();
+    let mut weights: Vec<(String, f64)> = Vec::new();
+    for given in &all {
+        let mut totals: Vec<(&String, f64)> = Vec::new();
+        for (name, amount) in given.rows.iter().flat_map(|(_, parts)| parts) {
             match totals.iter_mut().find(|(known, _)| *known == name) {
                 _ if !drawn(*amount) => {}
                 Some((_, total)) => *total += amount,
                 None => totals.push((name, *amount)),
             }
         }
+        let sum: f64 = totals.iter().map(|(_, total)| total).sum();
+        for (name, total) in totals {
+            let share = total / sum;
+            match weights.iter_mut().find(|(known, _)| known == name) {
+                Some((_, weight)) => *weight = weight.max(share),
+                None => weights.push((name.clone(), share)),
+            }
+        }
     }
-    totals.sort_rows(|a, b| b.1.total_cmp(&a.1));
-    if totals.is_empty() {
-        return None;
+    weights.sort_rows(|a, b| b.1.total_cmp(&a.1));
+    if weights.len() > INKS.len() {
+        weights.truncate(INKS.len() - 1);
     }
-    let rest = totals.len() > MOST;
-    totals.truncate(if rest { MOST - 1 } else { MOST });
-    let names: Vec<String> = totals.iter().map(|(name, _)| (*name).clone()).collect();
-    let layers = names
+    let names: Vec<String> = weights.into_iter().map(|(name, _)| name).collect();
+    let drawn = all.into_iter().map(|given| chart(given, &names));
+    drawn.flatten().collect()
+}
+
+/// Draws one chart, with the inks of `names` by their places.
+fn chart(given: Given<'_>, names: &[String]) -> Option<Chart> {
+    let (axis, unit) = given.axis;
+    let mut rows = given.rows;
+    let mut table = Table::new(&format!("{} | part | {unit}", given.row));
+    for (label, parts) in &rows {
+        for (name, amount) in parts {
+            table.row(&[label, name, &figure(*amount, unit)]);
+        }
+    }
+    let others = "all others".to_owned();
+    let mut layers: Vec<Layer> = names
         .iter()
-        .cloned()
-        .chain(rest.then(|| "all others".to_owned()));
-    let mut layers: Vec<Layer> = layers
+        .chain([&others])
         .zip(0..)
-        .map(|(name, ink)| Layer::new(name, ink))
+        .map(|(name, ink)| Layer::new(name, ink.min(INKS.len() - 1)))
         .collect();
-    let mut about = about.to_owned();
+    let mut about = given.about.to_owned();
     if rows.len() > MOST_ROWS {
         let all = |row: &Row| -> f64 { row.1.iter().map(|(_, amount)| amount).sum() };
         rows.sort_rows(|a, b| all(b).total_cmp(&all(a)));
@@ -60,14 +84,14 @@ pub(super) fn chart(
     }
     for (index, (_, parts)) in rows.iter().enumerate() {
         let mut from = 0.0;
-        for layer in &mut layers {
-            let of_it = |name: &String| match names.contains(name) {
-                true => *name == layer.name,
-                false => layer.ink == names.len(),
+        for (place, layer) in layers.iter_mut().enumerate() {
+            let is_its = |name: &String| match names.iter().position(|known| known == name) {
+                Some(known) => known == place,
+                None => place == names.len(),
             };
             let amounts = parts
                 .iter()
-                .filter(|(name, amount)| of_it(name) && drawn(*amount));
+                .filter(|(name, amount)| is_its(name) && drawn(*amount));
             let amount: f64 = amounts.map(|(_, amount)| amount).sum();
             if drawn(amount) {
                 layer
@@ -77,9 +101,13 @@ pub(super) fn chart(
             }
         }
     }
+    layers.retain(|layer| !layer.shapes.is_empty());
+    if layers.is_empty() {
+        return None;
+    }
     let x = Axis::new(axis, unit, Scale::Linear);
     let labels = rows.into_iter().map(|(label, _)| label).collect();
-    let chart = Chart::of_rows(title, about, x, labels);
+    let chart = Chart::of_rows(given.title, about, x, labels);
     Some(Chart {
         layers,
         table,
@@ -97,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_stand_end_to_end_and_the_least_share_an_ink() {
+    fn parts_stand_end_to_end_and_keep_their_ink() {
         let parts = |amounts: &[f64]| -> Vec<(String, f64)> {
             amounts
                 .iter()
@@ -105,32 +133,58 @@ mod tests {
                 .map(|(i, a)| (format!("part {i}"), *a))
                 .collect()
         };
-        let chart = |rows| chart("t", "a", ("time", "ns"), "call", rows);
-        let rows = [(
-            "mmap".to_owned(),
-            parts(&[9.0, 8.0, 7.0, 6.0, 5.0, 2.0, 1.0, f64::NAN, -1.0]),
-        )];
-        let drawn = chart(rows.into()).expect("parts");
-        let ends: Vec<(f64, f64)> = drawn
-            .layers
-            .iter()
-            .flat_map(|layer| &layer.shapes)
-            .map(|shape| match shape {
-                Shape::Bar(from, to, _) => (*from, *to),
-                other => panic!("{other:?}"),
-            })
-            .collect();
+        let given = |title: &str, rows| Given {
+            title: String::from(title),
+            about: "a",
+            axis: ("time", "ns"),
+            row: "call",
+            rows,
+        };
+        let amounts = [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, f64::NAN, -1.0];
+        let rows = vec![("mmap".to_owned(), parts(&amounts))];
+        let drawn = charts([given("t", rows)]);
+        let bars = |chart: &Chart| -> Vec<(usize, f64, f64)> {
+            let of = |layer: &Layer| {
+                let bar = |shape: &Shape| match shape {
+                    Shape::Bar(from, to, _) => (layer.ink, *from, *to),
+                    other => panic!("{other:?}"),
+                };
+                layer.shapes.iter().map(bar).collect::<Vec<_>>()
+            };
+            chart.layers.iter().flat_map(of).collect()
+        };
         assert_eq!(
-            ends,
+            bars(&drawn[0]),
             [
-                (0.0, 9.0),
-                (9.0, 17.0),
-                (17.0, 24.0),
-                (24.0, 30.0),
-                (30.0, 35.0),
-                (35.0, 38.0)
+                (0, 0.0, 9.0),
+                (1, 9.0, 17.0),
+                (2, 17.0, 24.0),
+                (3, 24.0, 30.0),
+                (4, 30.0, 35.0),
+                (5, 35.0, 39.0),
+                (6, 39.0, 42.0),
+                (7, 42.0, 45.0)
             ]
         );
-        assert!(chart(vec![("mmap".to_owned(), parts(&[0.0]))]).is_none());
+        assert_eq!(drawn[0].layers[7].name, "all others");
+        let none = vec![("mmap".to_owned(), parts(&[0.0]))];
+        assert!(charts([given("t", none)]).is_empty());
+        // The second chart lacks the largest part of the first one, and keeps the others' inks.
+        let one = vec![("a".to_owned(), parts(&[9.0, 3.0, 1.0]))];
+        let mut other = one.clone();
+        other[0].1.remove(0);
+        let both = charts([given("one", one), given("other", other)]);
+        let inks = |chart: &Chart| -> Vec<(String, usize)> {
+            let layers = chart.layers.iter();
+            layers
+                .map(|layer| (layer.name.clone(), layer.ink))
+                .collect()
+        };
+        let first = inks(&both[0]);
+        assert_eq!(first.len(), 3);
+        assert!(
+            inks(&both[1]).iter().all(|one| first.contains(one)),
+            "{first:?}"
+        );
     }
 }

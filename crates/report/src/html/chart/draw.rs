@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::{Axis, Chart, INKS, Layer, Point, Scale, Shape, Span};
+use super::{Axis, Chart, INKS, Layer, MOST, Point, Scale, Shape, Span};
 use crate::html::write::{escaped, short};
 
 /// Width in units of the picture; the page shows it about half as wide, so lines are fine.
@@ -313,7 +313,7 @@ fn mark(number: usize, (x, y): (i32, i32), r: i32) -> String {
         format!("fill=\"none\" stroke=\"{ink}\" stroke-width=\"{}\"", r / 2),
     );
     let wide = r + r / 4;
-    match number % INKS.len() {
+    match number % MOST {
         0 => format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"{r}\" {fill}/>"),
         1 => format!(
             "<path d=\"M{x} {}l{wide} {}h-{}Z\" {fill}/>",
