@@ -219,14 +219,14 @@ fn stacks(found: &Findings) -> Vec<Chart> {
         (task.task.clone(), parts.to_vec())
     });
     let time = ("time", "ms");
-    let charts = [
-        stack::Given {
-            title: "Why threads left their CPU".to_owned(),
-            about: "Context switches of traced threads by cause.",
-            axis: ("context switches", "number"),
-            row: "thread",
-            rows: grouped(causes),
-        },
+    let switches = stack::Given {
+        title: "Why threads left their CPU".to_owned(),
+        about: "Context switches of traced threads by cause.",
+        axis: ("context switches", "number"),
+        row: "thread",
+        rows: grouped(causes),
+    };
+    let times = [
         stack::Given {
             title: "The slowest operations, by cause".to_owned(),
             about: "The time of each operation by cause. Idle: the thread had nothing to do.",
@@ -249,7 +249,10 @@ fn stacks(found: &Findings) -> Vec<Chart> {
             rows: tasks.collect(),
         },
     ];
-    // What threads did on the CPU is beside them, with the same inks.
     let states = found.profile.as_ref().map(profile::states);
-    stack::charts(charts.into_iter().chain(states))
+    let mut taken = 0;
+    let times = stack::charts_beside(&mut taken, times.into_iter().chain(states));
+    let mut charts = stack::charts_beside(&mut taken, [switches]);
+    charts.extend(times);
+    charts
 }

@@ -26,6 +26,15 @@ pub(super) struct Given<'a> {
 /// Returns the charts; without those where no part is above 0. A part of one name has one ink in all of them. Where there are more names
 /// than inks, those that come to least in every chart share the last one.
 pub(super) fn charts<'a>(all: impl IntoIterator<Item = Given<'a>>) -> Vec<Chart> {
+    charts_beside(&mut 0, all)
+}
+
+/// [`charts`] beside those that took the first `taken` inks and have other names; adds what these take. An ink comes again only where there
+/// is none left.
+pub(super) fn charts_beside<'a>(
+    taken: &mut usize,
+    all: impl IntoIterator<Item = Given<'a>>,
+) -> Vec<Chart> {
     let all: Vec<Given<'_>> = all.into_iter().collect();
     let mut weights: Vec<(String, f64)> = Vec::new();
     for given in &all {
@@ -47,16 +56,19 @@ pub(super) fn charts<'a>(all: impl IntoIterator<Item = Given<'a>>) -> Vec<Chart>
         }
     }
     weights.sort_rows(|a, b| b.1.total_cmp(&a.1));
-    if weights.len() > INKS.len() {
+    if weights.len() >= INKS.len() {
         weights.truncate(INKS.len() - 1);
     }
     let names: Vec<String> = weights.into_iter().map(|(name, _)| name).collect();
-    let drawn = all.into_iter().map(|given| chart(given, &names));
+    let first = *taken;
+    *taken += names.len();
+    let drawn = all.into_iter().map(|given| chart(given, &names, first));
     drawn.flatten().collect()
 }
 
-/// Draws one chart, with the inks of `names` by their places.
-fn chart(given: Given<'_>, names: &[String]) -> Option<Chart> {
+/// Draws one chart, with the inks of `names` by their places, from `first` on. What is not among them has the last ink.
+fn chart(given: Given<'_>, names: &[String], first: usize) -> Option<Chart> {
+    let last = INKS.len() - 1;
     let (axis, unit) = given.axis;
     let mut rows = given.rows;
     let mut table = Table::new(&format!("{} | part | {unit}", given.row));
@@ -65,13 +77,12 @@ fn chart(given: Given<'_>, names: &[String]) -> Option<Chart> {
             table.row(&[label, name, &figure(*amount, unit)]);
         }
     }
-    let others = "all others".to_owned();
     let mut layers: Vec<Layer> = names
         .iter()
-        .chain([&others])
-        .zip(0..)
-        .map(|(name, ink)| Layer::new(name, ink.min(INKS.len() - 1)))
+        .zip(first..)
+        .map(|(name, ink)| Layer::new(name, ink % last))
         .collect();
+    layers.push(Layer::new("all others", last));
     let mut about = given.about.to_owned();
     if rows.len() > MOST_ROWS {
         let all = |row: &Row| -> f64 { row.1.iter().map(|(_, amount)| amount).sum() };
