@@ -23,6 +23,7 @@ pub(crate) fn run(args: &args::Kernels) -> Result<ExitCode, Failure> {
     signals::install();
     let mut flags = Flags {
         kernels: args.kernels.clone(),
+        append: args.append.clone(),
         cells: Vec::new(),
         seeds: args.seeds,
         jobs: args.jobs,

@@ -26,6 +26,8 @@ use crate::{
 pub struct Flags {
     /// The kernels as the user named them, the earlier one first; at least two.
     pub kernels: Vec<String>,
+    /// More words for the kernels' command lines: none, one text for all kernels, or one for each.
+    pub append: Vec<String>,
     /// The workloads of each guest.
     pub cells: Vec<Cell>,
     /// How many layout samples; each is two boots of each kernel.
@@ -40,6 +42,29 @@ pub struct Flags {
     pub functions: bool,
     /// The command line, for the record.
     pub command: Vec<String>,
+}
+
+impl Flags {
+    /// Returns what is added to the command line of the kernel at this place.
+    fn appended(&self, at: usize) -> &str {
+        match &self.append[..] {
+            [] => "",
+            [all] => all.trim(),
+            each => each.get(at).map_or("", |words| words.trim()),
+        }
+    }
+
+    /// Refuses another number of command lines than of kernels.
+    fn appends_fit(&self) -> Result<()> {
+        let (appends, kernels) = (self.append.len(), self.kernels.len());
+        match appends {
+            0 | 1 => Ok(()),
+            _ if appends == kernels => Ok(()),
+            _ => Err(Error::new(format!(
+                "{appends} times --append for {kernels} kernels: give it once for all, or once for each, '' for none"
+            ))),
+        }
+    }
 }
 
 /// An event while kernels are compared.
@@ -83,6 +108,7 @@ pub(crate) struct Ready {
 /// kernel that does not boot is no error here: the record says how it ended.
 pub fn run(flags: &Flags, tell: &mut dyn FnMut(Progress<'_>)) -> Result<Compared> {
     let started_unix_s = Linux.unix_seconds();
+    flags.appends_fit()?;
     let images = open(&flags.kernels)?;
     let architecture = images[0].architecture;
     let qemu = Qemu::find(architecture)?;
@@ -93,7 +119,8 @@ pub fn run(flags: &Flags, tell: &mut dyn FnMut(Progress<'_>)) -> Result<Compared
     };
     let ready = images
         .into_iter()
-        .map(|image| Ready::new(flags, &qemu, &program, image))
+        .enumerate()
+        .map(|(at, image)| Ready::new(flags, &qemu, &program, image, flags.appended(at)))
         .collect::<Result<Vec<_>>>()?;
 
     let seeds: Vec<u64> = (1..=flags.seeds).collect();
@@ -171,8 +198,13 @@ pub fn dry_run(flags: &Flags, records: &Path) -> String {
         flags.limit,
         flags.seeds
     );
-    for kernel in &flags.kernels {
-        text.push_str(&format!("  {}\n", stopgap_report::text::plain(kernel)));
+    for (at, kernel) in flags.kernels.iter().enumerate() {
+        let with = match flags.appended(at) {
+            "" => String::new(),
+            words => format!(" with {words}"),
+        };
+        let named = stopgap_report::text::plain(&format!("{kernel}{with}")).to_string();
+        text.push_str(&format!("  {named}\n"));
     }
     text.push_str("workloads\n");
     for cell in &flags.cells {
@@ -212,7 +244,16 @@ fn open(names: &[String]) -> Result<Vec<Image>> {
 }
 
 impl Ready {
-    fn new(flags: &Flags, qemu: &Qemu, program: &[u8], image: Image) -> Result<Ready> {
+    fn new(
+        flags: &Flags,
+        qemu: &Qemu,
+        program: &[u8],
+        mut image: Image,
+        append: &str,
+    ) -> Result<Ready> {
+        if !append.is_empty() {
+            image.name = format!("{} with {append}", image.name);
+        }
         let names = workloads::modules(&flags.cells);
         let resolved = image.modules.resolve(&names, image.release.as_deref())?;
         let mut absent: Vec<(Driver, String)> = Vec::new();
@@ -228,6 +269,7 @@ impl Ready {
         let initramfs = Initramfs::build(program, &plan.to_json(), &resolved.modules, &[])?;
         let mut machine = Machine::new(qemu.clone(), image, initramfs, 1);
         machine.devices = workloads::emulated(&flags.cells);
+        machine.append = append.split_whitespace().map(str::to_owned).collect();
         machine.limit = Duration::from_nanos(flags.limit.0);
         Ok(Ready {
             machine,

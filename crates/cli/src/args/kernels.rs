@@ -18,6 +18,7 @@ stopgap kernels linux-image-6.1.*.deb linux-image-6.12.*.deb
 stopgap kernels old/bzImage new/bzImage --gate --margin 0.2%
 git bisect run sh -c 'make bzImage || exit 125
   stopgap kernels --bisect good.bzImage arch/x86/boot/bzImage'
+stopgap kernels host host --append '' --append init_on_alloc=1
 
 Workloads: pbobench, agua (with N: pbobench:10000), freegap-posted,
 freegap-innermprot, freegap-innerremap, roundtrip, fork; vgem, dma-heap,
@@ -38,6 +39,10 @@ pub(crate) struct Kernels {
     /// first.
     #[arg(value_name = "KERNEL", required = true, num_args = 2..)]
     pub(crate) kernels: Vec<String>,
+    /// Add these words to the kernels' command lines. Give it once for all kernels, or once for
+    /// each in their order: one kernel named twice then compares two command lines.
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
+    pub(crate) append: Vec<String>,
     /// Run these workloads, as pbobench:10000,fork; see below.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = cells, default_value = "standard")]
     pub(crate) workloads: Vec<Cells>,
