@@ -3,6 +3,7 @@
 //!
 //! The commands of a few flags are here; `probe` and `replay` have a file each.
 
+mod campaign;
 mod chunks;
 mod compare;
 mod kernels;
@@ -33,6 +34,7 @@ use crate::failure::{DONE, ERROR, Failure, NOT_THE_COMMAND};
 use crate::voice::{self, Voice};
 use crate::{output, places};
 
+pub(crate) use campaign::{Campaign, CampaignPlace, CampaignStep};
 pub(crate) use chunks::{Advise, AdviseChunks, AdviseQuestion, ChunksInput, ReplayChunks};
 pub(crate) use compare::{CannotTell, Compare, FailOn};
 pub(crate) use kernels::Kernels;
@@ -89,7 +91,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
     ("Look at this machine", &["check", "watch", "doctor"]),
     (
         "Look at a program",
-        &["record", "explain", "run", "compare"],
+        &["record", "explain", "run", "compare", "campaign"],
     ),
     ("Ask what if", &["replay", "advise", "snapshot", "kernels"]),
 ];
@@ -150,6 +152,8 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Compare two sides of runs; exit status for CI.
     Compare(Compare),
+    /// Compare two kernels or settings over many boots.
+    Campaign(Campaign),
     /// Count the instructions of two kernels in emulation.
     Kernels(Kernels),
     /// Convert a trace for Perfetto, Chrome or as CSV.
@@ -186,6 +190,7 @@ impl Command {
             Command::Watch(flags) => {
                 flags.finish.is_some() || flags.thin.is_some() || flags.history.is_some()
             }
+            Command::Campaign(flags) => flags.step.leaves_all_as_it_is(),
             Command::Restore(_) | Command::Completions(_) | Command::Man(_) => true,
             _ => false,
         }

@@ -22,7 +22,7 @@ use stopgap_kernel::clock::Clock;
 use stopgap_report::compare::{Beside, screen};
 use stopgap_report::gate::{self, Standing};
 use stopgap_stats::anytime::MARGIN;
-use stopgap_stats::compare::{Comparison, Endpoint, Options, Side, Word, compare};
+use stopgap_stats::compare::{Comparison, Endpoint, Occasion, Options, Side, Word, compare};
 use stopgap_stats::document::Document;
 use stopgap_stats::gather::{Gathered, TESTED, names};
 
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
             input.files = identity(path).into_iter().collect();
             input
         }
-        Asked::Two(before, after) => sides::read([before, after], args)?,
+        Asked::Two(before, after) => sides::read([before, after], args, false)?,
     };
     let mut comparison = match &input.gathered {
         Some((gathered, _)) => gathered.compare(&input.options),
@@ -86,6 +86,11 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
     comparison
         .warnings
         .splice(..0, input.warnings.iter().cloned());
+    let [before, after] = input.machines.each_ref().map(|side| {
+        let occasions = side.iter().map(Occasion::of);
+        occasions.collect::<Vec<_>>()
+    });
+    comparison.look_at(&before, &after);
     if let Some(file) = junit {
         file.write(&gate::junit(&comparison), &input.files)?;
     }
@@ -104,6 +109,24 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
         );
     }
     Ok(ExitCode::from(status(args, comparison.verdict.word)))
+}
+
+/// Compares the files that the occasions of a campaign made, each one occasion. Names the sides `names`.
+pub(crate) fn of_campaign(
+    args: &args::Compare,
+    names: [&str; 2],
+    occasions: [&[Occasion]; 2],
+) -> Result<Comparison, Failure> {
+    let mut input = sides::read([&args.before, &args.after], args, true)?;
+    input.before.name = names[0].to_owned();
+    input.after.name = names[1].to_owned();
+    let mut comparison = compare(&input.before, &input.after, &input.options);
+    let [before, after] = &input.machines;
+    comparison.environment = machines::differences(before, after);
+    comparison.series = input.series;
+    comparison.warnings.splice(..0, input.warnings);
+    comparison.look_at(occasions[0], occasions[1]);
+    Ok(comparison)
 }
 
 /// The flags, and where one was not given what the project has chosen.

@@ -10,7 +10,7 @@
 //! | `args` | every flag, once |
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
-//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `export`, `ministat`, `kernels`, `watch`, `snapshot`, `report`, `run`, `doctor`, `restore`, `prune`, `shell` | the commands |
+//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `campaign`, `export`, `ministat`, `kernels`, `watch`, `snapshot`, `report`, `run`, `doctor`, `restore`, `prune`, `shell` | the commands |
 //! | `progress` | progress bars and the time that remains |
 //! | `output` | writing the record and printing, with nothing lost |
 //! | `fixes` | what the arena's fixes would bring here |
@@ -20,6 +20,7 @@
 
 mod advise;
 mod args;
+mod campaign;
 mod check;
 mod compare;
 mod doctor;
@@ -102,6 +103,7 @@ fn carry_out(args: Args) -> Result<ExitCode, Failure> {
         },
         Command::Explain(args) => explain::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Campaign(args) => campaign::run(&args),
         Command::Kernels(args) => kernels::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Ministat(args) => ministat::run(&args),

@@ -6,6 +6,7 @@ use stopgap_events::machine::{Environment, Missing};
 use stopgap_events::snapshot::Snapshot;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
+use stopgap_kernel::conditions::Watch;
 use stopgap_kernel::journal::{self, Journal};
 use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, budget, environment, own, signals};
@@ -30,6 +31,7 @@ pub(crate) struct Session {
     seed: u64,
     budget: Bytes,
     began: Nanos,
+    watch: Watch,
     progress: Progress,
     pub(crate) run: Run,
 }
@@ -83,6 +85,7 @@ impl Session {
             seed,
             budget,
             began,
+            watch: Watch::begin(&system),
             progress: Progress::new(),
             run,
         })
@@ -167,6 +170,7 @@ impl Session {
         self.progress.finish();
         let (after, _) = environment::pressure(&self.system);
         self.run.environment.pressure_after = after;
+        self.run.environment.conditions = Some(self.watch.end(&self.system));
         self.run.duration_ms = (self.system.now().saturating_sub(self.began)).0 / 1_000_000;
         self.run.interrupted |= signals::interrupted();
         let own = own::peak_resident(&self.system).ok();

@@ -117,8 +117,24 @@ pub struct Environment {
     pub pressure_before: Vec<Pressure>,
     /// Pressure when it ended.
     pub pressure_after: Vec<Pressure>,
+    /// What the machine did beside the run; absent where nobody looked, and before 0.2.
+    #[serde(default)]
+    pub conditions: Option<Conditions>,
     /// Facts that could not be read, and why.
     pub missing: Vec<Missing>,
+}
+
+/// What a machine did while a run took place: a difference of these may explain a difference of the run's figures.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Conditions {
+    /// Per cent of the CPUs' time that a hypervisor kept for others.
+    pub steal: Option<f64>,
+    /// Per cent of the CPUs' time that other programs used.
+    pub others: Option<f64>,
+    /// Mean frequency of the CPUs as the run ended, MHz.
+    pub frequency_mhz: Option<f64>,
+    /// Temperature of the hottest sensor as the run ended, degrees Celsius.
+    pub temperature_c: Option<f64>,
 }
 
 /// One thing that a measurement rests on: whether this machine allows it, and what it costs

@@ -114,6 +114,7 @@ pub fn read(system: &dyn System) -> Environment {
             .flatten(),
         pressure_before,
         pressure_after: Vec::new(),
+        conditions: None,
         missing: notes.missing,
     }
 }

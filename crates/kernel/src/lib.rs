@@ -30,6 +30,7 @@
 pub mod budget;
 pub mod cgroup;
 pub mod clock;
+pub mod conditions;
 pub mod cpu_time;
 pub mod devices;
 pub mod doctor;

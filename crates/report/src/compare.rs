@@ -30,6 +30,9 @@ pub fn screen(comparison: &Comparison, beside: &Beside<'_>, style: Style) -> Str
     let headline = headline::of_comparison(comparison);
     screen.say_bold(headline.head);
     screen.say(headline.sentence);
+    for of in &comparison.conditions {
+        screen.say_by(3, of.clone());
+    }
     let sides = [
         ("before", &comparison.before),
         ("after ", &comparison.after),

@@ -52,8 +52,10 @@
 //! runs are elsewhere.
 
 mod adjust;
+mod conditions;
 mod judge;
 mod order;
+mod power;
 mod rate;
 mod record;
 mod resample;
@@ -69,6 +71,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use stopgap_events::machine::Missing;
 
 pub use adjust::{benjamini_hochberg, holm};
+pub use conditions::Occasion;
+pub use power::detectable;
 pub use record::{
     Comparison, Decile, Difference, Effect, Looked, Row, RowWord, SCHEMA, Scale, Summary, Verdict,
     Word,
@@ -190,6 +194,7 @@ pub fn compare(before: &Side, after: &Side, options: &Options) -> Comparison {
             .filter_map(|tenth| row::decile(tenth, before, after, options))
             .collect(),
         environment: Vec::new(),
+        conditions: Vec::new(),
         warnings,
         missing,
         looked: None,

@@ -30,8 +30,12 @@ pub(super) fn gathered(path: &Path) -> Result<Gathered, Failure> {
     Gathered::from_json(&text).map_err(|error| wrong(path, &error))
 }
 
-/// Reads the files and directories of both sides.
-pub(super) fn read(given: [&[PathBuf]; 2], args: &args::Compare) -> Result<Input, Failure> {
+/// Reads the files and directories of both sides. `whole`: a file of numbers is one occasion, too, as those of other formats are.
+pub(super) fn read(
+    given: [&[PathBuf]; 2],
+    args: &args::Compare,
+    whole: bool,
+) -> Result<Input, Failure> {
     let asked = read::Options {
         format: None,
         question: args.question,
@@ -92,7 +96,10 @@ pub(super) fn read(given: [&[PathBuf]; 2], args: &args::Compare) -> Result<Input
     let [before, after] = sides;
     let side = |paths, files: Vec<(PathBuf, Read)>| Side {
         name: name(paths),
-        runs: files.into_iter().flat_map(runs).collect(),
+        runs: files
+            .into_iter()
+            .flat_map(|file| runs(file, whole))
+            .collect(),
     };
     Ok(Input {
         before: side(given[0], before),
@@ -170,9 +177,9 @@ fn one_after_the_other(sides: &[Vec<(PathBuf, Read)>; 2]) -> Option<String> {
 const OFTEN: usize = 3;
 
 /// A file's runs, called after it: the lines of a file of numbers, or one occasion.
-fn runs((file, read): (PathBuf, Read)) -> Vec<Run> {
+fn runs((file, read): (PathBuf, Read), whole: bool) -> Vec<Run> {
     let file = file.display().to_string();
-    if read.format != Format::Numbers {
+    if whole || read.format != Format::Numbers {
         return vec![Run::of_occasion(file, &read.runs)];
     }
     let mut runs = read.runs;

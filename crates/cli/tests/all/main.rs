@@ -5,6 +5,7 @@ mod common;
 mod again;
 mod bad_input;
 mod bounds;
+mod campaign;
 mod check;
 mod compare;
 mod compare_many;

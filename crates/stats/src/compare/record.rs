@@ -48,6 +48,9 @@ pub struct Comparison {
     pub deciles: Vec<Decile>,
     /// Differences between the machines of the sides, from the reader of their records.
     pub environment: Vec<Difference>,
+    /// Conditions in which the sides differed, and whether they may explain a difference, in sentences. Absent before 0.2.
+    #[serde(default)]
+    pub conditions: Vec<String>,
     /// Reasons why the comparison is less certain than it looks, most important first.
     pub warnings: Vec<String>,
     /// Endpoints that were not compared, and why.

@@ -145,6 +145,7 @@ impl Judge {
             endpoints: rows,
             deciles: Vec::new(),
             environment: Vec::new(),
+            conditions: Vec::new(),
             warnings,
             missing: Vec::new(),
             looked: Some(Looked {
