@@ -120,6 +120,8 @@ pub(crate) fn of_campaign(
     let mut input = sides::read([&args.before, &args.after], args, true)?;
     input.before.name = names[0].to_owned();
     input.after.name = names[1].to_owned();
+    // The command line is the campaign's, which does not compare again.
+    input.options.command.clear();
     let mut comparison = compare(&input.before, &input.after, &input.options);
     let [before, after] = &input.machines;
     comparison.environment = machines::differences(before, after);

@@ -2,6 +2,7 @@
 //! a setting. Whatever is cut off at whatever moment, each occasion is measured once and counted once.
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,10 @@ struct Machine<'a> {
 impl Machine<'_> {
     fn new(run: &Run) -> Machine<'_> {
         run.write("swappiness", "33\n");
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(run.path("journal"))
+            .unwrap();
         let mut machine = Machine { run, boots: 0 };
         machine.boot();
         machine
@@ -58,19 +63,26 @@ impl Machine<'_> {
     }
 
     fn start(&self, step: &str) -> Child {
+        self.command(&format!("exec {STOPGAP} campaign {step} --state state"))
+            .spawn()
+            .unwrap()
+    }
+
+    /// Runs a script on the machine. It has a journal of its own: for stopgap elsewhere its runs would be of an earlier boot.
+    fn command(&self, script: &str) -> Command {
         let script = format!(
-            "mount --bind boot /proc/sys/kernel/random/boot_id && mount --bind line /proc/cmdline && \
-             mount --bind swappiness {SETTING} && exec {STOPGAP} campaign {step} --state state"
+            "mkdir -p /run/stopgap && mount --bind journal /run/stopgap && mount --bind line /proc/cmdline && \
+             mount --bind swappiness {SETTING} && mount --bind boot /proc/sys/kernel/random/boot_id && {script}"
         );
-        Command::new("unshare")
+        let mut command = Command::new("unshare");
+        command
             .args(["-m", "sh", "-c", &script])
             .current_dir(self.run.directory.path())
             .env("XDG_STATE_HOME", self.run.directory.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
+            .stderr(Stdio::piped());
+        command
     }
 
     /// Runs a step to its end: exit status, output, errors.
@@ -193,7 +205,7 @@ fn a_campaign_over_boots_finds_the_change_and_puts_everything_back() {
         &[
             "WORSE\n",
             "before quiet, 5 occasions",
-            "after  loud, 5 occasions",
+            "after loud, 5 occasions",
             "1 in a wrong boot",
             "put back: 'echo back",
         ],
@@ -482,15 +494,9 @@ fn a_full_disk_loses_nothing() {
     assert_eq!(machine.does("start plan.toml").0, Some(0));
     for _ in 0..4 {
         let script = format!(
-            "mount --bind swappiness {SETTING} && mount -t tmpfs -o size=4k none out && yes >out/filler; \
-             exec {STOPGAP} campaign run --state state"
+            "mount -t tmpfs -o size=4k none out && yes >out/filler; exec {STOPGAP} campaign run --state state"
         );
-        let full = Command::new("unshare")
-            .args(["-m", "sh", "-c", &script])
-            .current_dir(run.directory.path())
-            .env("XDG_STATE_HOME", run.directory.path())
-            .output()
-            .unwrap();
+        let full = machine.command(&script).output().unwrap();
         assert_eq!(full.status.code(), Some(1), "{full:?}");
         has(
             &crate::common::text(&full.stderr),
