@@ -28,7 +28,7 @@ use stopgap_kernel::tasks::Tasks;
 use stopgap_kernel::{Linux, environment, signals};
 use stopgap_report::compare::{Beside, screen};
 use stopgap_report::table::Style;
-use stopgap_report::text::{command_line, uptime};
+use stopgap_report::text::{command_line, plain, uptime};
 use stopgap_stats::compare::{Occasion, detectable};
 use stopgap_stats::document::Document;
 use stopgap_stats::gather::Label;
@@ -203,6 +203,13 @@ fn start(path: &Path, dry_run: bool, place: &Place) -> Result<ExitCode, Failure>
     let mut plan = Plan::read(path)?;
     let wrong = |why: &dyn std::fmt::Display| cannot(path, why);
     compare_args(plan.compare(&["a".into()], &["b".into()]))?;
+    if plan.reboot.is_none() {
+        let (kernel, line) = booted()?;
+        for later in [false, true] {
+            let fits = plan.side(later).fits(plan.side(!later), &kernel, &line);
+            fits.map_err(|why| wrong(&format!("no boot of both sides, and no reboot: {why}")))?;
+        }
+    }
     // In another boot a setting may be there that is not in this one.
     let here = plan.before.boot.is_none() && plan.after.boot.is_none();
     for side in [&plan.before, &plan.after] {
@@ -392,8 +399,7 @@ fn go_on(place: &Place) -> Result<ExitCode, Failure> {
         }
         // Read anew: a command may have been long.
         let boot = read_text(&Linux, BOOT_ID)?;
-        let kernel = read_text(&Linux, "/proc/sys/kernel/osrelease")?;
-        let line = read_lossy(&Linux, "/proc/cmdline")?;
+        let (kernel, line) = booted()?;
         let fits = |label: Label| {
             let side = |later| state.plan.side(later);
             let later = label == Label::After;
@@ -469,6 +475,12 @@ fn go_on(place: &Place) -> Result<ExitCode, Failure> {
     }
 }
 
+/// Returns release and command line of the kernel that runs.
+fn booted() -> Result<(String, String), Failure> {
+    let release = read_text(&Linux, "/proc/sys/kernel/osrelease")?;
+    Ok((release, read_lossy(&Linux, "/proc/cmdline")?))
+}
+
 /// Changes the settings of a side; they are put back when the journal is dropped.
 fn set(state: &State, label: Label, place: &Place) -> Result<Journal<'static>, String> {
     let journal = Journal::new(&Linux, &place.journal());
@@ -492,8 +504,14 @@ fn set(state: &State, label: Label, place: &Place) -> Result<Journal<'static>, S
 fn put_back(journal: &Journal<'_>) -> Result<(), Failure> {
     match journal.undo().first() {
         None => Ok(()),
-        Some(error) => Err(Failure::error(format!("could not put back: {error}"))),
+        Some(error) => Err(not_back(error)),
     }
+}
+
+fn not_back(why: &dyn std::fmt::Display) -> Failure {
+    Failure::error(format!(
+        "could not put back: {why}; mend that, then stopgap campaign stop"
+    ))
 }
 
 /// Measures an occasion, whose settings are set; returns what it took place under, or how it failed.
@@ -524,7 +542,7 @@ fn occasion(
     };
     let boot = Some(boot.to_owned());
     let under = Occasion::new(boot, uptime, &pressure, Some(watch.end(&Linux)));
-    // What cannot be compared at the end is found now.
+    // An output that the comparison would refuse at the end fails now.
     let options = read::Options {
         series: compare_args(state.plan.compare(&["a".into()], &["b".into()]))?.series,
         ..read::Options::default()
@@ -553,14 +571,15 @@ fn told(failure: &Failure) -> String {
 fn leave(state: &mut State, place: &Place) -> Result<(), Failure> {
     let restored = journal::restore(&Linux, &place.journal())?;
     if let Some(failed) = restored.failed.first() {
-        return Err(Failure::error(format!("could not put back: {failed}")));
+        return Err(not_back(failed));
     }
     let Some(label) = state.entered else {
         return Ok(());
     };
     if let Some(line) = state.plan.side(label == Label::After).undo.as_deref() {
         let shell = Shell::of(word(label), state.done());
-        shell.change(line, PATIENCE).map_err(Failure::error)?;
+        let undone = shell.change(line, PATIENCE);
+        undone.map_err(|why| not_back(&why))?;
     }
     state.entered = None;
     place.save(state)
@@ -572,7 +591,7 @@ fn finish(state: &mut State, how: &str, place: &Place) -> Result<ExitCode, Failu
     let mut back = Vec::new();
     if let Some(line) = state.plan.put_back.as_deref() {
         let done = Shell::of("", state.done()).change(line, PATIENCE);
-        done.map_err(|why| Failure::error(format!("could not put back: {why}")))?;
+        done.map_err(|why| not_back(&why))?;
         back.push(format!("'{line}' was run"));
     }
     if place.usual && Path::new(WANTED).is_symlink() {
@@ -594,7 +613,7 @@ fn finish(state: &mut State, how: &str, place: &Place) -> Result<ExitCode, Failu
     }
     let mut text = repeated(state);
     if !back.is_empty() {
-        text += &format!("put back: {}\n", back.join("; "));
+        text += &format!("put back: {}\n", plain(&back.join("; ")));
     }
     let judged = judged(state);
     let report = state.plan.output.join("report.txt");
@@ -648,23 +667,29 @@ fn judged(state: &State) -> Result<Option<String>, Failure> {
 }
 
 fn stop(place: &Place) -> Result<ExitCode, Failure> {
-    if place.state()?.is_none_or(|state| state.ended.is_some()) {
-        return Err(Failure::error(format!(
-            "no campaign goes on in {}",
-            place.directory.display()
-        )));
+    let none = || {
+        let at = place.directory.display();
+        Failure::error(format!("no campaign goes on in {at}"))
+    };
+    if !place.file().exists() {
+        return Err(none());
     }
     let _lock = place.lock()?;
+    // Also where the state is damaged.
+    let restored = journal::restore(&Linux, &place.journal())?;
+    for done in restored.done {
+        tell(&format!("put back: {done}"));
+    }
     let mut state = place.running()?;
+    if state.ended.is_some() {
+        return Err(none());
+    }
     if state.note_cut() {
         place.save(&state)?;
     }
     let (done, all) = (state.done(), state.order.len());
-    finish(
-        &mut state,
-        &format!("stopped after {done} of {all} occasions"),
-        place,
-    )
+    let how = format!("stopped after {done} of {all} occasions");
+    finish(&mut state, &how, place)
 }
 
 #[cfg(test)]

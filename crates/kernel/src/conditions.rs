@@ -16,7 +16,7 @@ const HOTTEST: u64 = 150_000;
 /// CPU time as a run begins.
 #[derive(Debug, Clone, Copy)]
 pub struct Watch {
-    /// Of the machine, and of this process with the children that it waited for.
+    /// The machine's, and this process's with the children that it waited for.
     before: Option<(CpuTime, Nanos)>,
 }
 

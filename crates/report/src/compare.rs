@@ -272,7 +272,14 @@ mod tests {
             before: "x".to_owned(),
             after: "y\u{1b}[2J".to_owned(),
         });
+        let may = "steal was 0.1 % in before and 4.0 % in after: it may explain the difference";
+        comparison.conditions.push(may.to_owned());
         let text = shown(&comparison);
+        let (answer, rest) = text.split_once(may).unwrap();
+        assert_eq!(
+            (answer.lines().count(), rest.starts_with("\nbefore old")),
+            (3, true)
+        );
         assert!(
             text.starts_with("warning: different machines: cpu\nWORSE\n"),
             "{text}"

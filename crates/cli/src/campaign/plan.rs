@@ -46,7 +46,7 @@ pub(super) struct Plan {
     pub(super) after: Side,
 }
 
-/// What makes a side.
+/// One side: a boot, settings, commands.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Side {
@@ -116,10 +116,7 @@ impl Plan {
         let [first, second] = sides;
         let told = first.kernel != second.kernel || first.command_line != second.command_line;
         if sides.iter().any(|side| side.boot.is_some()) && !told {
-            return Err(
-                "a boot of one side cannot be told from one of the other: give kernel or command-line"
-                    .to_owned(),
-            );
+            return Err("both sides' boots look alike: give kernel or command-line".to_owned());
         }
         Ok(())
     }
@@ -292,7 +289,7 @@ pub(super) mod tests {
             plan.after.boot = Some("b".to_owned());
             plan.after.command_line.clear();
         });
-        assert!(why.contains("cannot be told"), "{why}");
+        assert!(why.contains("look alike"), "{why}");
         let why = refused(&|plan| {
             plan.before.boot = Some("b".to_owned());
             plan.reboot = None;

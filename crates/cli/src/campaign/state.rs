@@ -53,7 +53,7 @@ pub(super) struct Attempt {
     pub(super) outcome: Outcome,
     /// Why it is not done.
     pub(super) why: String,
-    /// What it took place under; only of what is done.
+    /// Conditions, of an attempt that is done.
     pub(super) under: Option<Occasion>,
 }
 
@@ -71,7 +71,7 @@ pub(super) enum Outcome {
     WrongBoot,
 }
 
-/// What is due.
+/// The next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     Measure(usize),
@@ -138,7 +138,7 @@ impl State {
         }
     }
 
-    /// What was begun and has no end was cut off. To be asked when nobody measures.
+    /// Marks an attempt that has no end as cut off. Only for a caller that holds the lock: nobody measures then.
     pub(super) fn note_cut(&mut self) -> bool {
         let begun = |of: &Attempt| of.outcome == Outcome::Begun;
         let cut = self.attempts.last().is_some_and(begun);
@@ -222,7 +222,7 @@ mod tests {
             let (mut boot, mut side) = (0_u32, Label::Before);
             let mut measured = Vec::new();
             let ended = loop {
-                // What was not written to the disk is lost; all steps write first.
+                // All steps write the state first, so a cut loses none of it.
                 state.note_cut();
                 let name = boot.to_string();
                 let fits = |label| match label == side {

@@ -1,5 +1,5 @@
 //! Campaigns whose boots are made up: in a mount namespace of its own, files of the test lie over the boot's id, its command line and
-//! a setting. Whatever is cut off at whatever moment, each occasion is measured once and counted once.
+//! a setting. A campaign that is killed at any moment counts each occasion once.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -376,6 +376,15 @@ fn stop_puts_back_what_a_killed_run_left() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_ne!(run.read("swappiness").trim(), "33");
+    // Settings come back even where the state is damaged.
+    let state = run.read("state/state.json");
+    run.write("state/state.json", &state[1..]);
+    has(
+        &machine.does("stop").2,
+        &["swappiness back to '33'", "it is damaged"],
+    );
+    assert_eq!(run.read("swappiness").trim(), "33");
+    run.write("state/state.json", state);
     let (status, out, err) = machine.does("stop");
     assert_eq!(status, Some(0), "{err}");
     has(
@@ -386,7 +395,6 @@ fn stop_puts_back_what_a_killed_run_left() {
             "stopped after 0 of 10",
         ],
     );
-    assert_eq!(run.read("swappiness").trim(), "33");
     assert_eq!(run.read("entered"), "in\nout\n");
     has(&machine.does("stop").2, &["no campaign goes on"]);
 }
@@ -431,6 +439,10 @@ fn bad_plans_and_states_are_refused() {
         refuses("campaign start plan.toml --state s", &[part]);
         assert!(!run.path("s").exists() && !out.exists());
     }
+    let other = sides.replace("\"b\"", "\"b\"\nkernel = \"0.1\"");
+    let kernel = format!("output = {out:?}\noccasions = 5\ncommand = \"x\"\n{other}");
+    run.write("plan.toml", kernel);
+    refuses("campaign start plan.toml --state s", &["not 0.1"]);
     let good = format!("output = {out:?}\noccasions = 5\ncommand = \"x\"\n");
     for (setting, part) in [
         ("\"vm.no_such\" = 1", "no_such"),

@@ -322,6 +322,36 @@ fn records_are_compared_where_they_answer_the_same_question() {
     );
     assert_eq!(document["endpoints"][0]["unit"], "switches/rt");
 
+    // What differs beside the kernel, and that each side had a boot.
+    let busy = |level: f64, boot: &str, steal: f64| {
+        record(level, |record| {
+            let conditions = json!({"steal": steal + level, "others": 0.1, "frequency_mhz": null, "temperature_c": null});
+            record["environment"]["conditions"] = conditions;
+            record["environment"]["boot_id"] = json!(boot);
+        })
+    };
+    let calm = five("calm", &|level| busy(level, "a", 0.0), 2.0);
+    let stolen = five("stolen", &|level| busy(level, "b", 9.0), 3.8);
+    let screen = run
+        .stopgap(format!("compare --before {calm} --after {stolen}"))
+        .out;
+    let screen = screen.replace("\n  ", "");
+    has(
+        &screen,
+        &[
+            "warning: all of before ran in one boot and all of after in another: whatever else",
+            "\nsteal was 2.0 % of CPU time in before and 13 % of CPU time in after: it may explain",
+        ],
+    );
+    let same = five("same", &|level| busy(level, "a", 0.0), 2.0);
+    let screen = run
+        .stopgap(format!("compare --before {calm} --after {same}"))
+        .out;
+    assert!(
+        !screen.contains("steal") && !screen.contains("boot"),
+        "{screen}"
+    );
+
     // Another machine is compared all the same, and that leads the report.
     let other = |record: &mut Value| record["environment"]["host"] = json!("else\u{1b}[2J");
     run.write("other", record(3.8, other));

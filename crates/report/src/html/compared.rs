@@ -42,6 +42,7 @@ pub(super) fn section(id: &str, name: &str, comparison: &Comparison, alone: bool
     if !alone {
         section.list(&comparison.warnings, "warnings");
     }
+    section.list(&comparison.conditions, "evidence");
     let mut charts: Vec<Chart> = effects(comparison).into_iter().collect();
     let rows = comparison.endpoints.iter().take(MOST_DOTTED);
     charts.extend(rows.filter_map(|row| dots(comparison, row)));

@@ -26,7 +26,7 @@ struct Condition {
     /// The smallest difference of medians that can matter: in the unit, or as a share of the smaller one.
     least: f64,
     share: f64,
-    /// What more of it does to times: 1 lengthens them, -1 shortens them, 0 either.
+    /// Direction in which more of it moves times: 1 lengthens them, -1 shortens them, 0 either.
     effect: i8,
 }
 
@@ -65,7 +65,7 @@ const EACH: [Condition; CONDITIONS] = [
     },
 ];
 
-/// What an occasion took place under.
+/// Boot and conditions of an occasion.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Occasion {
     /// The kernel's id of the boot.
@@ -157,7 +157,7 @@ fn differing(before: &[Occasion], after: &[Occasion], word: Word) -> Vec<String>
         values.collect()
     };
     let sides = |at: usize| Some([known(at, before)?, known(at, after)?]);
-    // What hardly varies is not tested. Whose value it is does not matter here.
+    // A condition that hardly varies over both sides is not tested.
     let varies = |at: usize| {
         let all = sides(at)?.concat();
         let [low, high] = [f64::min, f64::max].map(|most| end(&all, most));
