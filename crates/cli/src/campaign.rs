@@ -457,10 +457,8 @@ fn go_on(place: &Place) -> Result<ExitCode, Failure> {
                 let shell = Shell::of(word(label), at);
                 let select = state.plan.side(label == Label::After).boot.as_deref();
                 let reboot = state.plan.reboot.as_deref();
-                let asked = [select, reboot].into_iter().flatten();
-                let asked = asked
-                    .map(|line| shell.change(line, PATIENCE))
-                    .collect::<Result<(), _>>();
+                let mut asked = [select, reboot].into_iter().flatten();
+                let asked = asked.try_for_each(|line| shell.change(line, PATIENCE));
                 let Err(why) = asked else {
                     return Ok(ExitCode::from(DONE));
                 };
