@@ -101,6 +101,10 @@ impl Plan {
                 return Err(wrong("needs a name, without control characters".to_owned()));
             }
             side.settings().map_err(wrong)?;
+            let no_word = |of: &String| of.is_empty() || of.contains(char::is_whitespace);
+            if side.command_line.iter().any(no_word) {
+                return Err(wrong("command-line is a list of words".to_owned()));
+            }
             if side.undo.is_some() && side.set.is_none() {
                 return Err(wrong("has undo and no set".to_owned()));
             }
@@ -305,6 +309,8 @@ pub(super) mod tests {
             });
             assert!(why.contains("[after] setting"), "{why}");
         }
+        let two = |plan: &mut Plan| plan.after.command_line = vec!["x=1 y".to_owned()];
+        assert!(refused(&two).contains("list of words"));
         assert!(refused(&|plan| plan.after.undo = Some("u".to_owned())).contains("no set"));
         assert!(refused(&|plan| plan.before.name.clear()).contains("needs a name"));
     }

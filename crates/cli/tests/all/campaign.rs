@@ -267,7 +267,7 @@ fn a_campaign_that_is_cut_off_anywhere_loses_and_doubles_nothing() {
             .count();
         let mut child = machine.start("run");
         // Three cuts of one occasion would end the campaign.
-        if cut_here < 2 && turn % 2 == 0 {
+        if cut_here < 2 && turn.is_multiple_of(2) {
             std::thread::sleep(Duration::from_millis(10 + turn * 13 % 120));
             if child.try_wait().unwrap().is_none() {
                 cuts += 1;
@@ -277,7 +277,7 @@ fn a_campaign_that_is_cut_off_anywhere_loses_and_doubles_nothing() {
         let output = child.wait_with_output().unwrap();
         let killed = output.status.code().is_none();
         assert!(killed || output.status.success(), "{output:?}");
-        if run.path("reboot").exists() || (killed && turn % 4 == 0) {
+        if run.path("reboot").exists() || (killed && turn.is_multiple_of(4)) {
             machine.boot();
         } else if !killed {
             break;
@@ -336,7 +336,14 @@ fn a_campaign_ends_when_it_cannot_go_on() {
             if !after.is_empty() {
                 run.write(
                     "line",
-                    format!("quiet {}\n", if machine.boots % 2 == 0 { "y" } else { "z" }),
+                    format!(
+                        "quiet {}\n",
+                        if machine.boots.is_multiple_of(2) {
+                            "y"
+                        } else {
+                            "z"
+                        }
+                    ),
                 );
             }
         }
