@@ -460,7 +460,7 @@ mod tests {
             (
                 good.replace("HIST", "!!!!"),
                 "not a run record: not a histogram: not base64: Invalid symbol 33, offset 0. at \
-                 line 90",
+                 line 91",
             ),
         ] {
             let shown = Run::from_json(&text).expect_err(error).to_string();
