@@ -54,6 +54,7 @@
 mod adjust;
 mod conditions;
 mod judge;
+pub mod moved;
 mod order;
 mod power;
 mod rate;

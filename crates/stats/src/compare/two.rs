@@ -15,6 +15,8 @@
 //! it, from the earlier one at the same critical value. So an interval leaves out "the same" where, and only where, p is at most the
 //! level.
 
+use std::rc::Rc;
+
 use stopgap_events::order::SortRows;
 use stopgap_events::random::Random;
 
@@ -52,9 +54,23 @@ pub(super) struct Tested {
     before: Vec<f64>,
     after: Vec<f64>,
     seen: f64,
-    distribution: Distribution,
+    distribution: Rc<Distribution>,
     /// Where the sides have figures that are equal: the distribution of as many that differ, as they do once a side is moved.
-    moved: Option<Distribution>,
+    moved: Option<Rc<Distribution>>,
+}
+
+/// The distribution of [`Kind::Ranks`] where no two figures are equal: only the numbers of runs matter, so many tests of as many
+/// runs share it.
+#[derive(Debug, Clone)]
+pub(super) struct Untied(Rc<Distribution>);
+
+impl Untied {
+    pub(super) fn new([before, after]: [usize; 2], draws: u32, seed: u64) -> Untied {
+        let places: Vec<f64> = (0..before + after).map(|place| place as f64).collect();
+        let later: Vec<bool> = (0..before + after).map(|place| place >= before).collect();
+        let (_, distribution) = Distribution::of(&places, &later, Kind::Ranks, draws, seed);
+        Untied(Rc::new(distribution))
+    }
 }
 
 /// Says whether `a` is at least `b`, but for rounding.
@@ -130,20 +146,56 @@ impl Tested {
         after.sort_unstable_by(f64::total_cmp);
         let (values, later) = merged(&before, &after, 0.0);
         let (seen, distribution) = Distribution::of(&values, &later, kind, draws, seed);
-        let tied = kind == Kind::Ranks && values.windows(2).any(|two| two[0] >= two[1]);
-        let moved = tied.then(|| {
-            let places: Vec<f64> = (0..values.len()).map(|place| place as f64).collect();
-            Distribution::of(&places, &later, kind, draws, seed).1
-        });
+        let tied = kind == Kind::Ranks && is_tied(&values);
+        let moved = tied.then(|| Untied::new([before.len(), after.len()], draws, seed).0);
         Tested {
             kind,
             scale,
             before,
             after,
             seen,
+            distribution: Rc::new(distribution),
+            moved,
+        }
+    }
+
+    /// The same of ranks and a difference; `untied` is of as many runs, draws and the same seed.
+    pub(super) fn ranks(
+        untied: &Untied,
+        [mut before, mut after]: [Vec<f64>; 2],
+        draws: u32,
+        seed: u64,
+    ) -> Tested {
+        before.sort_unstable_by(f64::total_cmp);
+        after.sort_unstable_by(f64::total_cmp);
+        let (values, later) = merged(&before, &after, 0.0);
+        let (seen, distribution, moved) = match is_tied(&values) {
+            false => (brunner_munzel(&values, &later), Rc::clone(&untied.0), None),
+            true => {
+                let (seen, own) = Distribution::of(&values, &later, Kind::Ranks, draws, seed);
+                (seen, Rc::new(own), Some(Rc::clone(&untied.0)))
+            }
+        };
+        Tested {
+            kind: Kind::Ranks,
+            scale: Scale::Difference,
+            before,
+            after,
+            seen,
             distribution,
             moved,
         }
+    }
+
+    /// The least probability that an arrangement of these figures has, whichever was seen.
+    pub(super) fn least_p(&self) -> f64 {
+        let far = self.distribution.far.first();
+        far.map_or(1.0, |&far| self.distribution.p(far))
+    }
+
+    /// Whether the later side is the larger one by ranks.
+    pub(super) fn is_more(&self) -> bool {
+        self.seen > 0.0
     }
 
     /// The two-sided probability.
@@ -321,6 +373,11 @@ fn merged(before: &[f64], after: &[f64], shift: f64) -> (Vec<f64>, Vec<bool>) {
         values.push(next.0);
         later.push(next.1);
     }
+}
+
+/// Says whether two of the ascending values are equal.
+fn is_tied(values: &[f64]) -> bool {
+    values.windows(2).any(|two| two[0] >= two[1])
 }
 
 /// Goes through all choices of `chosen` places of `n`.

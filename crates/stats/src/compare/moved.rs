@@ -1,0 +1,562 @@
+//! What moved: the accounts of explained traces of two sides, held against each other figure by figure.
+//!
+//! # Contract
+//!
+//! [`moved`] takes an [`Account`] a trace and gives a [`Moved`] (JSON `stopgap.moved/1`). The unit of evidence is a trace. A figure
+//! that some trace does not show is `unknown` and never 0. The same accounts and seed give the same answer for ever.
+//!
+//! # Method
+//!
+//! * A figure is tested where it is large enough *on both sides together* and where some arrangement of its values could be
+//!   significant. Both look at all traces without their sides, so the test's level stays exact (Bourgon, Gentleman and Huber, *Independent
+//!   filtering*, 2010; Tarone 1990 and Gilbert 2005 for figures that are 0 in most traces).
+//! * The test: the permutation of Brunner and Munzel's ranks of `two.rs`, as for all files.
+//! * Together: Benjamini and Hochberg's false discovery rate. Its bound needs tests that are independent or depend positively. Figures
+//!   of a trace do: an fsync more is a call more, a wait more and time more of the disk. Some move against each other; [`simulate`]
+//!   shows that the rate holds for them, too. Benjamini and Yekutieli's bound for every dependence asks for 4 to 6 times smaller
+//!   probabilities, which 5 to 7 traces a side never give.
+//! * The interval of a figure that moved is at the level of its selection, `0.05 R / m` of `m` tested figures of which `R` moved
+//!   (Benjamini and Yekutieli 2005): of such intervals 95 % hold the truth, and each excludes 0. That of another figure is at
+//!   `0.05 (R + 1) / m`, so it never excludes 0.
+//!
+//! The least probability of n traces a side is `2 / C(2n, n)`. [`Moved::together`] says how many figures must move together for that to be
+//! enough, and [`Moved::alone_at`] with how many traces a side one would do.
+
+mod account;
+mod record;
+pub mod simulate;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stopgap_events::machine::Missing;
+
+use crate::quantile::median;
+
+use super::LEVEL;
+use super::adjust::benjamini_hochberg;
+use super::record::Difference;
+use super::two::{Tested, Untied, arrangements};
+
+pub use account::{Account, Key};
+pub use record::{
+    Family, Figure, FigureWord, Frame, Moved, Per, Picture, SCHEMA, SideOf, Verdict, Word,
+};
+
+/// Arrangements that are drawn where there are more than 20,000.
+const DRAWS: u32 = 9_999;
+
+/// Least share of the time that a tested figure has, on average over all traces.
+const LEAST: f64 = 0.002;
+
+/// Figures of a family that are tested, the largest first.
+const MOST: usize = 60;
+
+/// Frames of a picture that are kept.
+const MOST_FRAMES: usize = 1_200;
+
+/// How to compare.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Options {
+    /// Seed of the arrangements, where they are drawn.
+    pub seed: u64,
+    /// The unit; `None` for a run where every trace has a whole one, else a second.
+    pub per: Option<Per>,
+    /// The command line, for the record.
+    pub command: Vec<String>,
+    /// The names of the sides.
+    pub names: [String; 2],
+    /// In what the sides differ.
+    pub environment: Vec<Difference>,
+    /// Doubts, most important first.
+    pub warnings: Vec<String>,
+}
+
+/// A row before it is judged: a figure of each trace of each side.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Values(pub(crate) [Vec<f64>; 2]);
+
+/// What the test says of one row.
+#[derive(Debug, Clone)]
+pub(crate) struct Judged {
+    /// `None` where it could not be tested.
+    tested: Option<Tested>,
+    p: Option<f64>,
+    adjusted: Option<f64>,
+    /// Whether it moved.
+    moved: bool,
+}
+
+/// All rows together.
+#[derive(Debug, Clone)]
+pub(crate) struct Together {
+    rows: Vec<Judged>,
+    /// How many were tested, and how many of them moved.
+    tested: usize,
+    moved: usize,
+}
+
+/// Tests all rows and holds their false discoveries to [`LEVEL`].
+pub(crate) fn judge(rows: &[Values], sizes: [usize; 2], seed: u64) -> Together {
+    let could = least_p(sizes) <= LEVEL;
+    let untied = could.then(|| Untied::new(sizes, DRAWS, seed));
+    let mut judged: Vec<Judged> = (rows.iter())
+        .map(|Values(sides)| {
+            let test = |untied| Tested::ranks(untied, sides.clone(), DRAWS, seed);
+            let tested = untied.as_ref().map(test);
+            let tested = tested.filter(|tested| tested.least_p() <= LEVEL);
+            Judged {
+                p: tested.as_ref().map(Tested::p),
+                tested,
+                adjusted: None,
+                moved: false,
+            }
+        })
+        .collect();
+    let p: Vec<f64> = judged.iter().filter_map(|row| row.p).collect();
+    let adjusted = benjamini_hochberg(&p);
+    let of_tested = judged.iter_mut().filter(|row| row.p.is_some());
+    for (row, adjusted) in of_tested.zip(adjusted) {
+        row.adjusted = Some(adjusted);
+        row.moved = adjusted <= LEVEL * (1.0 + 1e-9);
+    }
+    Together {
+        tested: p.len(),
+        moved: judged.iter().filter(|row| row.moved).count(),
+        rows: judged,
+    }
+}
+
+impl Together {
+    /// The difference of a row with its interval.
+    fn difference(&self, row: &Judged) -> (Option<f64>, Option<[f64; 2]>) {
+        let Some(tested) = &row.tested else {
+            return (None, None);
+        };
+        let value = tested.estimate();
+        let chosen = self.moved + usize::from(!row.moved);
+        let level = LEVEL * chosen as f64 / self.tested.max(1) as f64 * (1.0 + 1e-9);
+        let ends = value.and_then(|value| tested.ends(value, level));
+        let ends = ends.filter(|ends| ends.low.is_finite() && ends.high.is_finite());
+        (value, ends.map(|ends| [ends.low, ends.high]))
+    }
+}
+
+/// The least probability of so many traces.
+fn least_p([before, after]: [usize; 2]) -> f64 {
+    let all = arrangements(before, after);
+    let most = f64::from(super::two::EXACT);
+    if all <= most {
+        2.0 / all
+    } else {
+        1.0 / f64::from(DRAWS + 1)
+    }
+}
+
+/// Compares the accounts of two sides.
+///
+/// 200 figures of 7 traces a side take some 0.1 s, of 100 a side 10 s.
+#[must_use]
+pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
+    let sizes = [sides[0].len(), sides[1].len()];
+    let all = || sides.iter().flatten();
+    let per = match options.per {
+        Some(per) => per,
+        None if all().all(|one| one.run_ns.is_some()) => Per::Run,
+        None => Per::Second,
+    };
+    let mut missing = Vec::new();
+    let lacking = lacking(sides, &mut missing);
+    // What a figure of each trace is divided by; none where a trace has no unit.
+    let units = sides.each_ref().map(|side| {
+        let units = side.iter().map(|one| one.units(&per));
+        units.collect::<Vec<Option<f64>>>()
+    });
+    for (account, unit) in sides.iter().flatten().zip(units.iter().flatten()) {
+        if unit.is_none() {
+            let why = match per {
+                Per::Run => {
+                    "it does not show the recorded program's first thread from begin to end"
+                }
+                Per::Second => "its times are no times",
+                Per::Roundtrip | Per::Request(_) => "it has none",
+            };
+            missing.push(Missing::new(format!("{}: {per}", account.name), why));
+        }
+    }
+    let value = |key: &Key, side: usize, at: usize| -> Option<f64> {
+        let account = &sides[side][at];
+        if account.lacks.contains_key(&key.family) {
+            return None;
+        }
+        Some(account.figures.get(key).copied().unwrap_or(0.0) / units[side][at]?)
+    };
+    let values = |key: &Key| {
+        [0, 1].map(|side: usize| -> Vec<Option<f64>> {
+            (0..sizes[side]).map(|at| value(key, side, at)).collect()
+        })
+    };
+    // The time of a unit, over all traces.
+    let lengths = sides
+        .iter()
+        .zip(&units)
+        .flat_map(|(side, units)| side.iter().zip(units));
+    let lengths = lengths.filter_map(|(one, unit)| Some(one.length_ms(&per)? / (*unit)?));
+    let least = LEAST * mean(lengths.collect());
+
+    let keys: BTreeSet<&Key> = all().flat_map(|one| one.figures.keys()).collect();
+    let mut by_family: BTreeMap<Family, Vec<(f64, &Key, [Vec<Option<f64>>; 2])>> = BTreeMap::new();
+    for key in keys {
+        let values = values(key);
+        let level = mean(values.iter().flatten().filter_map(|value| *value).collect());
+        let enough = match key.family {
+            Family::Count => level * per.a_second(least / LEAST) >= 1.0,
+            _ => level >= least,
+        };
+        if enough {
+            by_family
+                .entry(key.family)
+                .or_default()
+                .push((level, key, values));
+        }
+    }
+    let mut rows: Vec<(&Key, [Vec<Option<f64>>; 2])> = Vec::new();
+    let mut left_out = 0;
+    for mut family in by_family.into_values() {
+        family.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        left_out += family.len().saturating_sub(MOST);
+        family.truncate(MOST);
+        rows.extend(family.into_iter().map(|(_, key, values)| (key, values)));
+    }
+    let same_as = the_same(&rows);
+    let known = |row: usize| -> Option<Values> {
+        let [before, after] = &rows[row].1;
+        let whole = |side: &[Option<f64>]| side.iter().copied().collect::<Option<Vec<f64>>>();
+        Some(Values([whole(before)?, whole(after)?]))
+    };
+    let own: Vec<usize> = (0..rows.len()).filter(|&row| same_as[row] == row).collect();
+    let tested: Vec<usize> = own
+        .iter()
+        .copied()
+        .filter(|&row| known(row).is_some())
+        .collect();
+    let candidates: Vec<Values> = tested.iter().filter_map(|&row| known(row)).collect();
+    let together = judge(&candidates, sizes, options.seed);
+
+    let once = sizes == [1, 1];
+    let mut figures: Vec<Figure> = Vec::new();
+    let mut words: BTreeMap<&Key, FigureWord> = BTreeMap::new();
+    for &row in &own {
+        let (key, sides) = &rows[row];
+        let place = tested.iter().position(|&tested| tested == row);
+        let judged = place.map(|place| &together.rows[place]);
+        let [before, after] = sides.each_ref().map(|side| {
+            let known: Vec<f64> = side.iter().filter_map(|value| *value).collect();
+            (known.len() == side.len()).then(|| median(known)).flatten()
+        });
+        let (difference, ends) = judged.map_or((None, None), |judged| together.difference(judged));
+        let word = match judged {
+            None => FigureWord::Unknown,
+            Some(Judged {
+                moved: true,
+                tested: Some(tested),
+                ..
+            }) => match tested.is_more() {
+                true => FigureWord::More,
+                false => FigureWord::Less,
+            },
+            Some(_) if once => FigureWord::SeenOnce,
+            Some(_) => FigureWord::NotProven,
+        };
+        words.insert(key, word);
+        let runs = |side: &[Option<f64>]| {
+            side.iter()
+                .map(|value| value.filter(|v| v.is_finite()))
+                .collect()
+        };
+        figures.push(Figure {
+            family: key.family,
+            name: key.family.told(&key.path),
+            path: key.path.clone(),
+            unit: unit_of(key.family, &per),
+            before,
+            after,
+            difference: difference.or_else(|| Some(after? - before?)),
+            low: ends.map(|ends| ends[0]),
+            high: ends.map(|ends| ends[1]),
+            p: judged.and_then(|judged| judged.p),
+            p_adjusted: judged.and_then(|judged| judged.adjusted),
+            word,
+            before_traces: runs(&sides[0]),
+            after_traces: runs(&sides[1]),
+        });
+    }
+    for (row, (key, _)) in rows.iter().enumerate() {
+        let word = words.get(rows[same_as[row]].0).copied();
+        words.insert(key, word.unwrap_or(FigureWord::NotProven));
+    }
+    figures.sort_by(|a, b| {
+        let open = |figure: &Figure| !figure.word.is_proven();
+        let counted = |figure: &Figure| figure.family == Family::Count;
+        let far = |figure: &Figure| figure.difference.map_or(-1.0, f64::abs);
+        (open(a).cmp(&open(b)))
+            .then_with(|| counted(a).cmp(&counted(b)))
+            .then_with(|| far(b).total_cmp(&far(a)))
+            .then_with(|| (a.family, &a.path).cmp(&(b.family, &b.path)))
+    });
+    let pictures = pictures(sides, &units, &lacking, &words, least);
+    let together_needed = (least_p(sizes) * together.tested as f64 / LEVEL - 1e-9).ceil();
+    let possible = least_p(sizes) <= LEVEL && together.tested > 0;
+    let mut record = Moved {
+        schema: SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: options.command,
+        seed: options.seed,
+        level: LEVEL,
+        per: per.to_string(),
+        before: SideOf::new(&options.names[0], &sides[0]),
+        after: SideOf::new(&options.names[1], &sides[1]),
+        verdict: Verdict {
+            word: Word::Inconclusive,
+            text: String::new(),
+        },
+        tested: together.tested,
+        moved: together.moved,
+        left_out,
+        together: possible.then_some((together_needed as usize).max(1)),
+        alone_at: alone_at(own.len()),
+        figures,
+        pictures,
+        environment: options.environment,
+        warnings: options.warnings,
+        missing,
+    };
+    for account in all() {
+        if let Some(why) = &account.doubt {
+            record.warnings.push(format!("{}: {why}", account.name));
+        }
+    }
+    record.verdict = record.judged(once);
+    record
+}
+
+/// Traces a side with which one of `figures` can be told that moves alone.
+fn alone_at(figures: usize) -> usize {
+    let enough = LEVEL / figures.max(1) as f64;
+    let n = (4..=8).find(|&n| least_p([n, n]) <= enough);
+    n.unwrap_or(9)
+}
+
+fn mean(values: Vec<f64>) -> f64 {
+    let n = values.len().max(1) as f64;
+    values.iter().sum::<f64>() / n
+}
+
+fn unit_of(family: Family, per: &Per) -> String {
+    let what = if family == Family::Count {
+        "calls"
+    } else {
+        "ms"
+    };
+    match per {
+        Per::Second => format!("{what}/s"),
+        per => format!("{what} a {per}"),
+    }
+}
+
+/// Families that cannot be compared, because some traces lack them or have them in another way.
+fn lacking(sides: &[Vec<Account>; 2], missing: &mut Vec<Missing>) -> BTreeSet<Family> {
+    let mut lacking = BTreeSet::new();
+    let mut told = BTreeSet::new();
+    let all = || sides.iter().flatten();
+    for family in Family::ALL {
+        let lacks = |side: usize| {
+            sides[side]
+                .iter()
+                .filter(|one| one.lacks.contains_key(&family))
+        };
+        let [before, after] = [0, 1].map(|side| lacks(side).count());
+        if before + after == 0 {
+            continue;
+        }
+        lacking.insert(family);
+        let what = lacks(0)
+            .chain(lacks(1))
+            .next()
+            .map_or("", |one| one.lacks[&family]);
+        if told.insert(what) {
+            let why = match before + after == all().count() {
+                true => "no trace has them".to_owned(),
+                false => format!(
+                    "{before} of {} traces before and {after} of {} after lack them",
+                    sides[0].len(),
+                    sides[1].len()
+                ),
+            };
+            missing.push(Missing::new(what, why));
+        }
+    }
+    lacking
+}
+
+/// The row that has the same figures as each row and stands for it: of a thread with one wait the wait, of a hop the wait that it is
+/// all of.
+fn the_same(rows: &[(&Key, [Vec<Option<f64>>; 2])]) -> Vec<usize> {
+    let near = |a: &[Vec<Option<f64>>; 2], b: &[Vec<Option<f64>>; 2]| {
+        let pairs = a.iter().flatten().zip(b.iter().flatten());
+        let mut pairs = pairs.map(|(a, b)| a.zip(*b));
+        pairs.all(|pair| pair.is_some_and(|(a, b)| (a - b).abs() <= 0.01 * a.max(b)))
+    };
+    let chains: BTreeMap<&[String], usize> = (rows.iter().enumerate())
+        .filter(|(_, (key, _))| key.family == Family::Chain)
+        .map(|(row, (key, _))| (&*key.path, row))
+        .collect();
+    let mut same: Vec<usize> = (0..rows.len()).collect();
+    for (path, &row) in &chains {
+        let parent = path
+            .len()
+            .checked_sub(1)
+            .and_then(|depth| chains.get(&path[..depth]));
+        let Some(&parent) = parent.filter(|&&parent| near(&rows[row].1, &rows[parent].1)) else {
+            continue;
+        };
+        match path.len() {
+            2 => same[parent] = row,
+            // The paths are in order, so the parent's place is known.
+            _ => same[row] = same[parent],
+        }
+    }
+    same
+}
+
+/// What the frames of a picture are made of: amounts of each side without those below, and what is proven of each frame.
+type Frames = BTreeMap<Vec<String>, ([f64; 2], FigureWord)>;
+
+/// Returns the pictures: chains of waits, and stacks of CPU time.
+fn pictures(
+    sides: &[Vec<Account>; 2],
+    units: &[Vec<Option<f64>>; 2],
+    lacking: &BTreeSet<Family>,
+    words: &BTreeMap<&Key, FigureWord>,
+    least: f64,
+) -> Vec<Picture> {
+    let mut waits = Frames::new();
+    let mut cpu = Frames::new();
+    let found = |family: Family, path: &[String]| {
+        let key = Key {
+            family,
+            path: path.to_owned(),
+        };
+        words.get(&key).copied()
+    };
+    for (side, accounts) in sides.iter().enumerate() {
+        let n = accounts.len() as f64;
+        for (account, unit) in accounts.iter().zip(&units[side]) {
+            let Some(unit) = unit else { return Vec::new() };
+            let chains = account
+                .figures
+                .iter()
+                .filter(|(key, _)| key.family == Family::Chain);
+            for (key, amount) in chains.filter(|_| !lacking.contains(&Family::Chain)) {
+                let (amounts, _) = waits.entry(key.path.clone()).or_insert_with(|| {
+                    let word = found(Family::Chain, &key.path);
+                    ([0.0; 2], word.unwrap_or(FigureWord::NotProven))
+                });
+                amounts[side] += amount / unit / n;
+            }
+            for (path, amount) in account
+                .cpu
+                .iter()
+                .filter(|_| !lacking.contains(&Family::Own))
+            {
+                for depth in 1..=path.len() {
+                    let (amounts, _) = cpu.entry(path[..depth].to_owned()).or_insert_with(|| {
+                        // Thread and state have no figure of their own.
+                        let function = path[..depth].last().filter(|_| depth > 2);
+                        let word = function
+                            .and_then(|name| found(Family::Below, std::slice::from_ref(name)));
+                        ([0.0; 2], word.unwrap_or(FigureWord::NotProven))
+                    });
+                    amounts[side] += amount / unit / n;
+                }
+            }
+        }
+    }
+    let all = [(Family::Chain, waits), (Family::Below, cpu)];
+    let drawn = all.into_iter().filter(|(_, frames)| !frames.is_empty());
+    drawn
+        .map(|(family, frames)| Picture {
+            family,
+            frames: own_frames(frames, least),
+        })
+        .filter(|picture| !picture.frames.is_empty())
+        .collect()
+}
+
+/// Takes small frames away and from each frame what those below it have.
+fn own_frames(all: Frames, least: f64) -> Vec<Frame> {
+    let mut kept: Vec<_> = all
+        .into_iter()
+        .filter(|(_, (amounts, _))| amounts[0] + amounts[1] >= least)
+        .collect();
+    kept.sort_by(|(_, (a, _)), (_, (b, _))| (b[0] + b[1]).total_cmp(&(a[0] + a[1])));
+    kept.truncate(MOST_FRAMES);
+    let kept: Frames = kept.into_iter().collect();
+    let mut below: BTreeMap<&[String], [f64; 2]> = BTreeMap::new();
+    for (path, (amounts, _)) in &kept {
+        let sums = below.entry(&path[..path.len() - 1]).or_default();
+        for (sum, amount) in sums.iter_mut().zip(amounts) {
+            *sum += amount;
+        }
+    }
+    let frames = kept.iter().map(|(path, (amounts, word))| {
+        let of_others = below.get(&**path).copied().unwrap_or_default();
+        let own = |side: usize| (amounts[side] - of_others[side]).max(0.0);
+        // A function moved as a whole: on this stack it may have moved the other way.
+        let fits = match word {
+            FigureWord::More => amounts[1] > amounts[0],
+            FigureWord::Less => amounts[1] < amounts[0],
+            _ => true,
+        };
+        Frame {
+            path: path.clone(),
+            before: own(0),
+            after: own(1),
+            word: if fits { *word } else { FigureWord::NotProven },
+        }
+    });
+    frames.collect()
+}
+
+impl Account {
+    /// How many units the trace has.
+    fn units(&self, per: &Per) -> Option<f64> {
+        let many = match per {
+            Per::Run => self.run_ns.map(|_| 1.0),
+            Per::Second => self.length_ns.map(|ns| ns as f64 / 1e9),
+            Per::Roundtrip | Per::Request(_) => self.operations.map(|n| n as f64),
+        };
+        many.filter(|many| *many > 0.0)
+    }
+
+    /// Its length, milliseconds.
+    fn length_ms(&self, per: &Per) -> Option<f64> {
+        let ns = match per {
+            Per::Run => self.run_ns,
+            _ => self.length_ns,
+        };
+        ns.map(|ns| ns as f64 / 1e6)
+    }
+}
+
+impl Per {
+    /// How many counts a unit of `ms` is one count a second, or a run.
+    fn a_second(&self, ms: f64) -> f64 {
+        match self {
+            Per::Run | Per::Second => 1.0,
+            Per::Roundtrip | Per::Request(_) => 1_000.0 / ms.max(1e-9),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,376 @@
+//! The record of what moved, JSON `stopgap.moved/1`.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use stopgap_events::machine::Missing;
+
+use super::super::record::Difference;
+use super::Account;
+
+/// The name and version of the record's form.
+pub const SCHEMA: &str = "stopgap.moved/1";
+
+/// What figures add up.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Family {
+    /// The whole trace.
+    Total,
+    /// Time lost by what chains of waits end with.
+    Cause,
+    /// Time lost by thread, wait, and each hop behind it.
+    Chain,
+    /// Time lost by whom others waited for.
+    Blame,
+    /// Time in system calls by name, waits for work included.
+    Call,
+    /// System calls by name.
+    Count,
+    /// Time lost by the innermost function of the program that waited.
+    Waits,
+    /// CPU time of a function itself.
+    Own,
+    /// CPU time of a function and of all that it called.
+    Below,
+}
+
+impl Family {
+    /// Each.
+    pub const ALL: [Family; 9] = [
+        Family::Total,
+        Family::Cause,
+        Family::Chain,
+        Family::Blame,
+        Family::Call,
+        Family::Count,
+        Family::Waits,
+        Family::Own,
+        Family::Below,
+    ];
+
+    /// Those that need scheduling events.
+    pub(super) const OF_WAITS: [Family; 4] =
+        [Family::Total, Family::Cause, Family::Chain, Family::Blame];
+
+    /// What it is, in a column.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Family::Total => "total",
+            Family::Cause => "in the end",
+            Family::Chain => "lost",
+            Family::Blame => "blamed",
+            Family::Call => "time in call",
+            Family::Count => "calls",
+            Family::Waits => "waits in function",
+            Family::Own => "CPU, own",
+            Family::Below => "CPU, with calls",
+        }
+    }
+
+    /// Says the name of a figure.
+    pub(super) fn told(self, path: &[String]) -> String {
+        match (self, path) {
+            (Family::Chain, [task]) => format!("{task}, all waits"),
+            (Family::Chain, [task, wait]) => format!("{task} {wait}"),
+            (Family::Chain, [task, wait, rest @ ..]) => {
+                format!("{task} {wait}: {}", rest.join(", "))
+            }
+            _ => path.concat(),
+        }
+    }
+}
+
+/// The unit of figures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Per {
+    /// A run of the recorded program, from its begin to its end.
+    Run,
+    /// A second of the trace.
+    Second,
+    /// A round trip.
+    Roundtrip,
+    /// A request, by the words of `--request`.
+    Request(String),
+}
+
+impl fmt::Display for Per {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Per::Run => "run",
+            Per::Second => "second",
+            Per::Roundtrip => "round trip",
+            Per::Request(request) => request,
+        })
+    }
+}
+
+/// What is said of one figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FigureWord {
+    /// There is more of it after, and false discoveries are held to [`Moved::level`].
+    More,
+    /// There is less of it.
+    Less,
+    /// It did not move beyond its scatter, or there are too few traces.
+    NotProven,
+    /// One trace a side: nothing can be said of it.
+    SeenOnce,
+    /// Some trace does not show it.
+    Unknown,
+}
+
+impl FigureWord {
+    /// Whether it moved.
+    #[must_use]
+    pub fn is_proven(self) -> bool {
+        matches!(self, FigureWord::More | FigureWord::Less)
+    }
+}
+
+impl fmt::Display for FigureWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            FigureWord::More => "more",
+            FigureWord::Less => "less",
+            FigureWord::NotProven => "not proven",
+            FigureWord::SeenOnce => "seen once",
+            FigureWord::Unknown => "unknown",
+        })
+    }
+}
+
+/// The answer in a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Word {
+    /// Some figure moved.
+    #[serde(rename = "moved")]
+    Moved,
+    /// None did beyond its scatter; that none did at all is not proven.
+    #[serde(rename = "no difference proven")]
+    NoDifferenceProven,
+    /// The traces are too few, or show too little.
+    #[serde(rename = "inconclusive")]
+    Inconclusive,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    /// In a word.
+    pub word: Word,
+    /// In a sentence.
+    pub text: String,
+}
+
+/// A side.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SideOf {
+    /// Its name.
+    pub name: String,
+    /// Its traces.
+    pub traces: Vec<String>,
+}
+
+impl SideOf {
+    pub(super) fn new(name: &str, accounts: &[Account]) -> SideOf {
+        SideOf {
+            name: name.to_owned(),
+            traces: accounts.iter().map(|one| one.name.clone()).collect(),
+        }
+    }
+}
+
+/// One figure of both sides.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Figure {
+    /// What it adds up.
+    pub family: Family,
+    /// Its name. Numbers that differ from run to run are `*`.
+    pub name: String,
+    /// The same in parts: of a chain thread, wait and hops.
+    pub path: Vec<String>,
+    /// Its unit: `ms a run`, `calls/s`.
+    pub unit: String,
+    /// Median over the earlier traces; null where some trace does not show it.
+    pub before: Option<f64>,
+    /// Median over the later traces.
+    pub after: Option<f64>,
+    /// The median of all differences between a later and an earlier trace; where it was not tested that of the medians.
+    pub difference: Option<f64>,
+    /// Lower end of the difference's interval over traces; null where the traces are too few for one.
+    pub low: Option<f64>,
+    /// Upper end. 95 % of the intervals of figures that moved hold the truth; those of others are wider than 95 %.
+    pub high: Option<f64>,
+    /// Two-sided probability of a permutation of the traces.
+    pub p: Option<f64>,
+    /// The same, adjusted by Benjamini and Hochberg over all tested figures.
+    pub p_adjusted: Option<f64>,
+    /// What is said of it.
+    pub word: FigureWord,
+    /// Each earlier trace's.
+    pub before_traces: Vec<Option<f64>>,
+    /// Each later trace's.
+    pub after_traces: Vec<Option<f64>>,
+}
+
+/// A difference flame picture.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Picture {
+    /// `chain`: lost time; `below`: CPU time.
+    pub family: Family,
+    /// Its frames in the order of their paths. What is below the least share is left out.
+    pub frames: Vec<Frame>,
+}
+
+/// A frame: a thread, what it waited for or ran, and so on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Frame {
+    /// The frames above it, and its own name last.
+    pub path: Vec<String>,
+    /// Milliseconds a unit of the earlier side, mean over traces, without the frames below.
+    pub before: f64,
+    /// Of the later side.
+    pub after: f64,
+    /// What is said of it with all frames below.
+    pub word: FigureWord,
+}
+
+/// What moved between two sides of traces.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Moved {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of the tool that wrote it.
+    pub version: String,
+    /// The command line, program name first.
+    pub command: Vec<String>,
+    /// Seed of the arrangements.
+    pub seed: u64,
+    /// Share of false discoveries among the figures that moved, on average.
+    pub level: f64,
+    /// What figures are divided by: `run`, `second`, `round trip`, or the words of a request.
+    pub per: String,
+    /// The earlier side.
+    pub before: SideOf,
+    /// The later side.
+    pub after: SideOf,
+    /// The answer.
+    pub verdict: Verdict,
+    /// Figures that were tested together.
+    pub tested: usize,
+    /// Figures that moved.
+    pub moved: usize,
+    /// Figures that were left out, because their family has more.
+    pub left_out: usize,
+    /// So many figures must move together to be told with so few traces; 1 where one can be told alone. Null where none can.
+    pub together: Option<usize>,
+    /// With so many traces a side, one figure can be told that moves alone.
+    pub alone_at: usize,
+    /// Those that moved first, the largest difference first; counts follow times.
+    pub figures: Vec<Figure>,
+    /// Pictures.
+    pub pictures: Vec<Picture>,
+    /// In what the machines and recordings differ.
+    pub environment: Vec<Difference>,
+    /// Reasons to doubt it, most important first.
+    pub warnings: Vec<String>,
+    /// What is not known, and why.
+    pub missing: Vec<Missing>,
+}
+
+impl Moved {
+    /// The figure that says most: of lost time if one moved, else of the others, the largest difference first. Waits for work and sums
+    /// come last.
+    #[must_use]
+    pub fn leading(&self) -> Option<&Figure> {
+        let proven = self.figures.iter().filter(|figure| figure.word.is_proven());
+        let place = |figure: &&Figure| match figure.family {
+            Family::Chain if figure.path.len() == 2 => 0,
+            Family::Cause => 1,
+            Family::Chain | Family::Blame | Family::Waits => 2,
+            Family::Own => 3,
+            Family::Call | Family::Below => 4,
+            Family::Count => 5,
+            Family::Total => 6,
+        };
+        match self.moved {
+            // min_by_key gives the first of equals: the largest.
+            0 => self
+                .figures
+                .iter()
+                .filter(|one| one.difference.is_some())
+                .min_by_key(place),
+            _ => proven.min_by_key(place),
+        }
+    }
+
+    /// What the leading figure's chains end with, where that moved the same way.
+    #[must_use]
+    pub fn in_the_end(&self) -> Option<&Figure> {
+        let word = self.leading()?.word;
+        let mut causes = self
+            .figures
+            .iter()
+            .filter(|one| one.family == Family::Cause);
+        causes.find(|one| one.word == word && word.is_proven())
+    }
+
+    pub(super) fn judged(&self, once: bool) -> Verdict {
+        let (before, after) = (self.before.traces.len(), self.after.traces.len());
+        let alone = self.alone_at;
+        let verdict = |word, text: String| Verdict { word, text };
+        if self.moved > 0 {
+            let others = self.tested - self.moved;
+            return verdict(
+                Word::Moved,
+                format!(
+                    "{} of {} tested figures moved, {others} did not beyond their scatter",
+                    self.moved, self.tested
+                ),
+            );
+        }
+        let together = self.together;
+        match together {
+            None if once => verdict(
+                Word::Inconclusive,
+                format!(
+                    "measured once a side; {alone} traces a side, recorded in turn, can prove it"
+                ),
+            ),
+            None if self
+                .figures
+                .iter()
+                .all(|one| one.word == FigureWord::Unknown) =>
+            {
+                verdict(
+                    Word::Inconclusive,
+                    "the traces of the sides have no figure in common".to_owned(),
+                )
+            }
+            None => verdict(
+                Word::Inconclusive,
+                format!(
+                    "{before} and {after} traces are too few; {alone} a side, recorded in turn, tell one figure that moves"
+                ),
+            ),
+            Some(1) => verdict(
+                Word::NoDifferenceProven,
+                format!("none of {} figures moved beyond its scatter", self.tested),
+            ),
+            Some(together) => verdict(
+                Word::Inconclusive,
+                format!(
+                    "none of {} figures moved beyond its scatter, but {before} and {after} traces tell a change only where it moves \
+                     {together} figures or more; {alone} traces a side tell one",
+                    self.tested
+                ),
+            ),
+        }
+    }
+}
