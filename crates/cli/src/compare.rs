@@ -2,11 +2,13 @@
 //!
 //! * `sides`: files and directories to two sides of runs.
 //! * `gather`: two commands, run in turn.
+//! * `moved`: traces instead of runs: which of explain's figures moved.
 //! * `machines`: in what the machines of the sides differ.
 
 mod counted;
 pub(crate) mod gather;
 mod machines;
+mod moved;
 mod sides;
 
 use std::collections::BTreeSet;
@@ -60,6 +62,14 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
     let args = &chosen(args.clone())?;
     let asked = Asked::from_args(args)?;
     let directory = args.place.directory()?;
+    if let Asked::Two(before, after) = asked
+        && let Some(sides) = moved::traces([before, after])?
+    {
+        return moved::run(&sides, [before, after], args, directory.as_deref());
+    }
+    if args.per.is_some() {
+        return Err(Failure::error("--per is for traces, and these are none"));
+    }
     // Before the work, so that an unwritable place is an error at once.
     let junit = args.junit.as_deref().map(begin).transpose()?;
     let openmetrics = args.openmetrics.as_deref().map(begin).transpose()?;

@@ -1,13 +1,14 @@
 //! `stopgap explain`: what a recorded trace shows.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use stopgap_explain::{Explainer, Options};
 use stopgap_kernel::signals;
 use stopgap_report::explain::{Show, screen};
 use stopgap_stats::document::Document;
-use stopgap_stats::explain::{Explain, SCHEMA, UNSEEN_CALLS, WindowKind};
-use stopgap_trace::Input;
+use stopgap_stats::explain::{Explain, Findings, SCHEMA, UNSEEN_CALLS, WindowKind};
+use stopgap_trace::{Input, Metadata};
 
 use crate::args;
 use crate::failure::{DONE, ERROR, Failure};
@@ -33,58 +34,19 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
             args.top
         )));
     }
-    let name = args.trace.display();
-    let wrong = |why: &dyn std::fmt::Display| Failure::error(format!("{name}: {why}"));
-    let file = input_file::trace(&args.trace).map_err(|error| wrong(&error))?;
-    let mut input = ahead::decoded(Input::new(file).map_err(|error| wrong(&error))?);
     let options = Options {
         top,
         frame_marker: args.frame_marker.clone(),
         request: args.request.clone(),
     };
-    let mut explainer = Explainer::new(input.metadata(), options);
-    let mut damaged = None;
-    let mut events = 0_u64;
-    for event in input.by_ref() {
-        match event {
-            Ok(event) => explainer.event(&event),
-            Err(_) if signals::interrupted() => {
-                damaged = Some(interrupted(&mut explainer));
-                break;
-            }
-            Err(error) if events == 0 => {
-                return Err(wrong(&format!(
-                    "{error}; there is nothing before it to explain"
-                )));
-            }
-            Err(error) => {
-                explainer.cut_short(error.to_string());
-                damaged = Some(wrong(&format!(
-                    "{error}; what comes before it is explained"
-                )));
-                break;
-            }
-        }
-        events += 1;
-        if events.is_multiple_of(STRIDE)
-            && let Some(why) = explainer.is_full()
-        {
-            explainer.cut_short(&*why);
-            damaged = Some(wrong(&format!("{why}; what comes before is explained")));
-            break;
-        }
-        if events.is_multiple_of(STRIDE) && signals::interrupted() {
-            damaged = Some(interrupted(&mut explainer));
-            break;
-        }
-    }
-    explainer.out_of_order(input.late());
-    drop(input); // and the bar, before anything is printed
+    let Explained {
+        findings, damaged, ..
+    } = explained(&args.trace, options)?;
     let explain = Explain {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         command: session::command(),
-        findings: explainer.finish(),
+        findings,
     };
     let frames = explain.findings.switches.frames.as_ref();
     if let Some(frames) = frames.filter(|frames| frames.count == 0) {
@@ -132,6 +94,69 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
     };
     let _ = damaged.report(); // the status is ours: what was printed is not the whole
     Ok(ExitCode::from(ERROR))
+}
+
+/// A trace, explained as far as it can be read.
+pub(crate) struct Explained {
+    pub(crate) metadata: Metadata,
+    pub(crate) findings: Findings,
+    /// Why it was not read to its end.
+    pub(crate) damaged: Option<Failure>,
+}
+
+/// Reads a trace once, event by event.
+///
+/// # Errors
+/// Where there is nothing of it to explain.
+pub(crate) fn explained(trace: &Path, options: Options) -> Result<Explained, Failure> {
+    let name = trace.display();
+    let wrong = |why: &dyn std::fmt::Display| Failure::error(format!("{name}: {why}"));
+    let file = input_file::trace(trace).map_err(|error| wrong(&error))?;
+    let mut input = ahead::decoded(Input::new(file).map_err(|error| wrong(&error))?);
+    let metadata = input.metadata().clone();
+    let mut explainer = Explainer::new(&metadata, options);
+    let mut damaged = None;
+    let mut events = 0_u64;
+    for event in input.by_ref() {
+        match event {
+            Ok(event) => explainer.event(&event),
+            Err(_) if signals::interrupted() => {
+                damaged = Some(interrupted(&mut explainer));
+                break;
+            }
+            Err(error) if events == 0 => {
+                return Err(wrong(&format!(
+                    "{error}; there is nothing before it to explain"
+                )));
+            }
+            Err(error) => {
+                explainer.cut_short(error.to_string());
+                damaged = Some(wrong(&format!(
+                    "{error}; what comes before it is explained"
+                )));
+                break;
+            }
+        }
+        events += 1;
+        if events.is_multiple_of(STRIDE)
+            && let Some(why) = explainer.is_full()
+        {
+            explainer.cut_short(&*why);
+            damaged = Some(wrong(&format!("{why}; what comes before is explained")));
+            break;
+        }
+        if events.is_multiple_of(STRIDE) && signals::interrupted() {
+            damaged = Some(interrupted(&mut explainer));
+            break;
+        }
+    }
+    explainer.out_of_order(input.late());
+    drop(input); // and the bar, before anything is printed
+    Ok(Explained {
+        metadata,
+        findings: explainer.finish(),
+        damaged,
+    })
 }
 
 fn interrupted(explainer: &mut Explainer) -> Failure {

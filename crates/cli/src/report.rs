@@ -11,8 +11,9 @@ use stopgap_events::units::Bytes;
 use stopgap_report::html::{self, Document, Source};
 use stopgap_report::terminal;
 use stopgap_report::text::plain;
+use stopgap_stats::compare::{self, moved};
 use stopgap_stats::record::Run;
-use stopgap_stats::{compare, explain, history, record, replay};
+use stopgap_stats::{explain, history, record, replay};
 
 use crate::args;
 use crate::failure::{DONE, Failure};
@@ -176,6 +177,10 @@ fn document(text: &str, name: &str) -> Result<Document, String> {
         replay::SCHEMA => Document::Replay(serde_json::from_str(text).map_err(wrong)?),
         explain::SCHEMA => Document::Explain(serde_json::from_str(text).map_err(wrong)?),
         compare::SCHEMA => Document::Compare(serde_json::from_str(text).map_err(wrong)?),
+        moved::SCHEMA => {
+            let moved = serde_json::from_str(text).map_err(wrong)?;
+            Document::Other(Box::new(html::moved::record(&moved, name)))
+        }
         history::SCHEMA => Document::History(serde_json::from_str(text).map_err(wrong)?),
         stopgap_kernels::SCHEMA => {
             let record = stopgap_kernels::report(text, name).map_err(wrong)?;
@@ -191,11 +196,12 @@ fn document(text: &str, name: &str) -> Result<Document, String> {
         other => {
             let other: String = other.chars().take(80).collect();
             return Err(format!(
-                "its schema is '{other}'; a report is made of {}, {}, {}, {}, {} and {}",
+                "its schema is '{other}'; a report is made of {}, {}, {}, {}, {}, {} and {}",
                 record::SCHEMA,
                 replay::SCHEMA,
                 explain::SCHEMA,
                 compare::SCHEMA,
+                moved::SCHEMA,
                 history::SCHEMA,
                 stopgap_kernels::SCHEMA
             ));

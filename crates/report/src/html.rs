@@ -17,6 +17,7 @@ mod growth;
 mod history;
 mod latency;
 mod mails;
+pub mod moved;
 mod picture;
 mod profile;
 mod questions;

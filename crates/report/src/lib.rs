@@ -9,6 +9,7 @@
 //! * [`doctor`]: what a machine allows.
 //! * [`explain`]: a trace, explained.
 //! * [`gate`]: a comparison for continuous integration: KTAP, JUnit, annotations, OpenMetrics.
+//! * [`moved`]: what moved between traces of two sides.
 //! * [`replay`]: a replay, as tables.
 //! * [`snapshot`]: physical memory, its zones and free blocks.
 //! * [`table`]: the table that screens and pages are made of.
@@ -27,6 +28,7 @@ pub mod gate;
 mod headline;
 pub mod history;
 pub mod html;
+pub mod moved;
 pub mod now;
 pub mod overall;
 mod profile;

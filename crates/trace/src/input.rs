@@ -103,6 +103,15 @@ impl<R: Read + Seek> Input<R> {
     }
 }
 
+/// Says whether a file that begins like this is a trace: Parquet, the text of another tool, or JSON lines.
+#[must_use]
+pub fn is_trace(head: &[u8]) -> bool {
+    let line = head.split(|&byte| byte == b'\n').next().unwrap_or(head);
+    let has = |word: &[u8]| line.windows(word.len()).any(|part| part == word);
+    let lines = line.starts_with(b"{") && (has(b"\"stopgap.trace/") || has(b"\"time_ns\""));
+    head.starts_with(&file::MAGIC[..]) || lines || text::is_text(head)
+}
+
 impl<R: Read + Seek> Rows<R> {
     fn new(mut source: R) -> Result<Rows<R>, Error> {
         let system = |error: std::io::Error| Error::new(Place::File, error.to_string());

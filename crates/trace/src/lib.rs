@@ -44,7 +44,7 @@ pub use cell::Text;
 pub use check::Check;
 pub use column::{Column, ColumnType};
 pub use error::{Error, Place};
-pub use input::Input;
+pub use input::{Input, is_trace};
 pub use kind::{KINDS, Kind, Reclaimer, Stack};
 pub use metadata::{Clock, Conditions, Loss, Machine, MappedFile, Metadata, NOBODY};
 pub use recorded::Recorded;

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use stopgap_events::question::Question;
 use stopgap_events::units::Nanos;
+use stopgap_explain::Request;
+use stopgap_stats::compare::moved::Per;
 use stopgap_stats::read::Unit;
 
 use super::Place;
@@ -19,6 +21,8 @@ A file or a directory per side:
   stopgap compare old/ new/
 Several files per side:
   stopgap compare --before old-*.json --after new-*.json
+Traces of stopgap record: what moved, by cause, system call and function:
+  stopgap compare old.parquet new.parquet
 Two commands, run here until it is decided; then the same runs once more:
   stopgap compare --run 'CMD A' --run 'CMD B'
   stopgap compare gather-*.json
@@ -94,7 +98,11 @@ pub(crate) struct Compare {
     /// the clock, and kept with the runs].
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Print JSON (schema stopgap.compare/1) instead of the screen.
+    /// Count what traces show per this: run (of the recorded program), second, roundtrip, or a
+    /// request, as write..read [default: run where each trace has a whole one, else second].
+    #[arg(long, value_name = "UNIT", value_parser = per, conflicts_with = "commands")]
+    pub(crate) per: Option<Per>,
+    /// Print JSON (schema stopgap.compare/1, of traces stopgap.moved/1) instead of the screen.
     #[arg(long, conflicts_with_all = ["ktap", "annotations"])]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -121,6 +129,16 @@ pub(crate) struct Compare {
     /// file is replaced as a whole.
     #[arg(long, value_name = "FILE")]
     pub(crate) openmetrics: Option<PathBuf>,
+}
+
+fn per(text: &str) -> Result<Per, String> {
+    Ok(match text {
+        "run" => Per::Run,
+        "second" => Per::Second,
+        "roundtrip" => Per::Roundtrip,
+        request if request.contains("..") => Per::Request(request.parse::<Request>()?.to_string()),
+        _ => return Err("it is run, second, roundtrip, or a request, as write..read".to_owned()),
+    })
 }
 
 /// The answer of a gate where nothing is proven.

@@ -174,7 +174,7 @@ fn one_after_the_other(sides: &[Vec<(PathBuf, Read)>; 2]) -> Option<String> {
 }
 
 /// Occasions a side from which on their order is worth a word.
-const OFTEN: usize = 3;
+pub(super) const OFTEN: usize = 3;
 
 /// A file's runs, called after it: the lines of a file of numbers, or one occasion.
 fn runs((file, read): (PathBuf, Read), whole: bool) -> Vec<Run> {
@@ -201,7 +201,7 @@ fn one(file: &Path, options: &read::Options) -> Result<Read, Failure> {
 
 /// The file, or the files of the directory, in the order of their names; hidden ones and pages, which `check` puts beside its
 /// records, are left out.
-fn files_of(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
+pub(super) fn files_of(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
     let there = fs::metadata(path).map_err(|error| wrong(path, &error))?;
     if !there.is_dir() {
         files.push(path.to_owned());
@@ -243,7 +243,7 @@ fn contents(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 /// Returns the name of a side.
-fn name(paths: &[PathBuf]) -> String {
+pub(super) fn name(paths: &[PathBuf]) -> String {
     match paths {
         [] => String::new(),
         [one] => one.display().to_string(),
@@ -251,6 +251,6 @@ fn name(paths: &[PathBuf]) -> String {
     }
 }
 
-fn wrong(path: &Path, why: &dyn std::fmt::Display) -> Failure {
+pub(super) fn wrong(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::error(format!("{}: {why}", path.display()))
 }

@@ -40,6 +40,8 @@ pub struct Node<'a> {
     pub before: f64,
     /// The amount that is drawn.
     pub after: f64,
+    /// Whether its difference is proven.
+    pub proven: bool,
     calls: BTreeMap<&'a str, Node<'a>>,
 }
 
@@ -65,6 +67,18 @@ impl<'a> Node<'a> {
             node.before += before;
             node.after += after;
         }
+    }
+
+    /// Says whether the difference of the frame at the end of `frames` is proven.
+    pub fn prove(&mut self, frames: &[String], proven: bool) {
+        let mut node = self;
+        for name in frames {
+            let Some(below) = node.calls.get_mut(&**name) else {
+                return;
+            };
+            node = below;
+        }
+        node.proven = proven;
     }
 
     /// Returns the function's own amount, without what it called.
