@@ -40,6 +40,7 @@ mod locked;
 mod mails;
 mod model_live;
 mod occasions;
+mod moved;
 mod overhead;
 mod peers;
 mod preload_soak;
@@ -111,6 +112,8 @@ enum Command {
     Anytime(anytime::Flags),
     /// Compares real records between which nothing was changed, and again with a change put into them.
     Occasions(occasions::Flags),
+    /// How often `compare` of traces says that a figure moved which did not; status 2 where false discoveries are more than 5 %.
+    Moved(moved::Flags),
     /// The library's chunked buffer beside base pages and direct THP in memory that is fragmented on purpose (root; give
     /// `--memory 16G`), and beside each strategy of `probe chunks` in memory as it is; status 2 where a bound is broken.
     Chunked(chunked::Flags),
@@ -163,6 +166,7 @@ impl Command {
             Command::Simulate(flags) => simulate::run(&flags),
             Command::Anytime(flags) => anytime::run(&flags),
             Command::Occasions(flags) => occasions::run(&flags),
+            Command::Moved(flags) => moved::run(&flags),
             Command::Chunked(flags) => chunked::run(&flags),
             Command::Locked(flags) => locked::run(&flags),
             Command::LockedPressure(flags) => locked::task(&flags),

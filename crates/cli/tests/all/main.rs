@@ -21,6 +21,7 @@ mod kernels_real;
 mod killed;
 mod left_behind;
 mod ministat;
+mod moved;
 mod now;
 mod pipes;
 mod profile;

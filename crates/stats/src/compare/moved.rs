@@ -243,6 +243,13 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
     let together = judge(&candidates, sizes, options.seed);
 
     let once = sizes == [1, 1];
+    let could = least_p(sizes) <= LEVEL;
+    let idle = |key: &Key| {
+        let sum = |of: &dyn Fn(&Account) -> Option<f64>| all().filter_map(of).sum::<f64>();
+        let waited = sum(&|one| one.idle.get(&key.path[0]).copied());
+        let whole = sum(&|one| one.figures.get(key).copied());
+        key.family == Family::Call && waited >= whole / 2.0
+    };
     let mut figures: Vec<Figure> = Vec::new();
     let mut words: BTreeMap<&Key, FigureWord> = BTreeMap::new();
     for &row in &own {
@@ -253,6 +260,11 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
             let known: Vec<f64> = side.iter().filter_map(|value| *value).collect();
             (known.len() == side.len()).then(|| median(known)).flatten()
         });
+        // What is 0 in most traces, and can prove nothing, is no news.
+        let rare = judged.is_some_and(|judged| judged.p.is_none()) && could;
+        if rare && before == Some(0.0) && after == Some(0.0) {
+            continue;
+        }
         let (difference, ends) = judged.map_or((None, None), |judged| together.difference(judged));
         let word = match judged {
             None => FigureWord::Unknown,
@@ -286,6 +298,7 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
             p: judged.and_then(|judged| judged.p),
             p_adjusted: judged.and_then(|judged| judged.adjusted),
             word,
+            idle: idle(key),
             before_traces: runs(&sides[0]),
             after_traces: runs(&sides[1]),
         });
@@ -305,7 +318,7 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
     });
     let pictures = pictures(sides, &units, &lacking, &words, least);
     let together_needed = (least_p(sizes) * together.tested as f64 / LEVEL - 1e-9).ceil();
-    let possible = least_p(sizes) <= LEVEL && together.tested > 0;
+    let possible = could && together.tested > 0;
     let mut record = Moved {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -32,6 +32,8 @@ pub struct Account {
     pub lacks: BTreeMap<Family, &'static str>,
     /// Whether it has every call, not only those that waited or woke.
     pub all_calls: bool,
+    /// Waits for work, or perhaps for it, by the call in which they were, milliseconds.
+    pub idle: BTreeMap<String, f64>,
     /// Stacks of CPU time, outermost first, milliseconds.
     pub cpu: BTreeMap<Vec<String>, f64>,
     /// What makes its figures doubtful.
@@ -143,6 +145,11 @@ impl Account {
             self.lacks.insert(Family::Waits, "stacks of programs");
         }
         let lost = |idleness| idleness == Idleness::Stalled;
+        for waiting in chains.waiting.iter().filter(|w| !lost(w.idleness)) {
+            if let Some(call) = &waiting.call {
+                *self.idle.entry(call.clone()).or_default() += ms(waiting.total_ns);
+            }
+        }
         for waiting in chains.waiting.iter().filter(|w| lost(w.idleness)) {
             let time = ms(waiting.total_ns);
             self.add(Family::Total, vec!["lost in waits".to_owned()], time);

@@ -77,6 +77,10 @@ impl Family {
         match (self, path) {
             (Family::Chain, [task]) => format!("{task}, all waits"),
             (Family::Chain, [task, wait]) => format!("{task} {wait}"),
+            // A wait for a CPU, and behind whom.
+            (Family::Chain, [task, wait, rest @ ..]) if rest[0].starts_with(&**wait) => {
+                format!("{task} {}", rest.join(", "))
+            }
             (Family::Chain, [task, wait, rest @ ..]) => {
                 format!("{task} {wait}: {}", rest.join(", "))
             }
@@ -213,6 +217,8 @@ pub struct Figure {
     pub p_adjusted: Option<f64>,
     /// What is said of it.
     pub word: FigureWord,
+    /// Whether at least half of a call's time is waits for work: then more of it is no loss.
+    pub idle: bool,
     /// Each earlier trace's.
     pub before_traces: Vec<Option<f64>>,
     /// Each later trace's.
@@ -284,41 +290,54 @@ pub struct Moved {
     pub missing: Vec<Missing>,
 }
 
+impl Figure {
+    /// By how much it moved at least, where there is an interval; else by how much it did.
+    fn surely(&self) -> f64 {
+        let least = self
+            .low
+            .zip(self.high)
+            .map(|(low, high)| low.abs().min(high.abs()));
+        let seen = self.difference.map(f64::abs);
+        least
+            .filter(|_| self.word.is_proven())
+            .or(seen)
+            .unwrap_or(0.0)
+    }
+}
+
 impl Moved {
-    /// The figure that says most: of lost time if one moved, else of the others, the largest difference first. Waits for work and sums
-    /// come last.
+    /// The figure that says most: the wait or call that surely moved by most. Waits for work, counts and sums come last.
     #[must_use]
     pub fn leading(&self) -> Option<&Figure> {
-        let proven = self.figures.iter().filter(|figure| figure.word.is_proven());
         let place = |figure: &&Figure| match figure.family {
+            Family::Call if figure.idle => 4,
+            Family::Call => 0,
             Family::Chain if figure.path.len() == 2 => 0,
-            Family::Cause => 1,
+            Family::Cause | Family::Own => 1,
             Family::Chain | Family::Blame | Family::Waits => 2,
-            Family::Own => 3,
-            Family::Call | Family::Below => 4,
+            Family::Below => 3,
             Family::Count => 5,
             Family::Total => 6,
         };
-        match self.moved {
-            // min_by_key gives the first of equals: the largest.
-            0 => self
-                .figures
-                .iter()
-                .filter(|one| one.difference.is_some())
-                .min_by_key(place),
-            _ => proven.min_by_key(place),
-        }
+        let told = |one: &&Figure| match self.moved {
+            0 => one.difference.is_some(),
+            _ => one.word.is_proven(),
+        };
+        self.figures.iter().filter(told).min_by(|a, b| {
+            (place(a).cmp(&place(b))).then_with(|| b.surely().total_cmp(&a.surely()))
+        })
     }
 
     /// What the leading figure's chains end with, where that moved the same way.
     #[must_use]
     pub fn in_the_end(&self) -> Option<&Figure> {
         let word = self.leading()?.word;
-        let mut causes = self
+        let causes = self
             .figures
             .iter()
             .filter(|one| one.family == Family::Cause);
-        causes.find(|one| one.word == word && word.is_proven())
+        let same = causes.filter(|one| one.word == word && word.is_proven());
+        same.max_by(|a, b| a.surely().total_cmp(&b.surely()))
     }
 
     pub(super) fn judged(&self, once: bool) -> Verdict {

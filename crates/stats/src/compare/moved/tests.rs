@@ -123,7 +123,7 @@ fn one_more_fsync_moves_what_it_is_in_and_nothing_else() {
     let record = compared(&sides(6, 50, 100));
     assert_eq!(record.verdict.word, Word::Moved, "{:#?}", record.verdict);
     let leading = record.leading().unwrap();
-    assert_eq!(leading.name, "ops-* was in fsync");
+    assert!(leading.name.ends_with("fsync"), "{leading:#?}");
     assert_eq!(leading.word, FigureWord::More);
     assert_eq!(record.in_the_end().unwrap().name, "disk");
     for (family, name) in [
@@ -176,7 +176,7 @@ fn few_traces_say_what_they_cannot_tell() {
             .iter()
             .all(|one| one.word == FigureWord::SeenOnce)
     );
-    assert_eq!(once.leading().unwrap().name, "ops-* was in fsync");
+    assert!(once.leading().unwrap().name.ends_with("fsync"));
     let three = compared(&sides(3, 50, 100));
     assert_eq!(three.verdict.word, Word::Inconclusive);
     assert!(
@@ -256,6 +256,23 @@ fn frames_are_proven_one_by_one() {
     );
     let sum: f64 = waits.frames.iter().map(|frame| frame.after).sum();
     assert!((105.0..135.0).contains(&sum), "{sum}");
+}
+
+/// More of a wait for work is no loss, however much it is.
+#[test]
+fn waits_for_work_do_not_lead() {
+    let mut sides = sides(6, 50, 100);
+    for (at, account) in sides[1].iter_mut().enumerate() {
+        let key = Key {
+            family: Family::Call,
+            path: vec!["epoll_wait".to_owned()],
+        };
+        account.figures.insert(key, 700.0 + at as f64);
+        account.idle.insert("epoll_wait".to_owned(), 690.0);
+    }
+    let record = compared(&sides);
+    assert_eq!(word(&record, Family::Call, "epoll_wait"), FigureWord::More);
+    assert!(record.leading().unwrap().name.ends_with("fsync"));
 }
 
 #[test]
