@@ -85,8 +85,8 @@ pub(crate) fn difference(figure: &Figure) -> String {
 /// Returns a row for each of the figures, with the probabilities where `all` is asked for.
 pub(crate) fn table<'m>(figures: impl IntoIterator<Item = &'m Figure>, all: bool) -> Table {
     let mut table = Table::new(match all {
-        true => "what | figure | >before | >after | >difference (95 %) | >p | >p adjusted | word",
-        false => "what | figure | >before | >after | >difference (95 %) | word",
+        true => "figure | what | >before | >after | >difference (95 %) | >p | >p adjusted | word",
+        false => "figure | what | >before | >after | >difference (95 %) | word",
     });
     let p = |p: Option<f64>| match p {
         Some(p) if p < 0.00005 => "<0.0001".to_owned(),
@@ -98,8 +98,8 @@ pub(crate) fn table<'m>(figures: impl IntoIterator<Item = &'m Figure>, all: bool
         let (one, adjusted) = (p(figure.p), p(figure.p_adjusted));
         match all {
             true => table.row(&[
-                &what,
                 name,
+                &what,
                 &before,
                 &after,
                 &difference,
@@ -107,7 +107,7 @@ pub(crate) fn table<'m>(figures: impl IntoIterator<Item = &'m Figure>, all: bool
                 &adjusted,
                 &figure.word,
             ]),
-            false => table.row(&[&what, name, &before, &after, &difference, &figure.word]),
+            false => table.row(&[name, &what, &before, &after, &difference, &figure.word]),
         }
     }
     table

@@ -48,7 +48,7 @@ fn compiled(run: &Run) -> Option<()> {
     None
 }
 
-/// Records `n` traces a side in turn, on a disk.
+/// Records `n` traces a side on a disk, in turn: A, B, B, A, ...
 fn recorded(run: &Run, n: usize, sides: [(&str, &str); 2]) {
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let file = disk.path().join("f").display().to_string();
@@ -56,7 +56,11 @@ fn recorded(run: &Run, n: usize, sides: [(&str, &str); 2]) {
         std::fs::create_dir(run.path(folder)).unwrap();
     }
     for index in 0..n {
-        for (folder, more) in sides {
+        let mut turn = sides;
+        if index % 2 == 1 {
+            turn.reverse();
+        }
+        for (folder, more) in turn {
             let line = format!("record -o {folder}/{index}.parquet -- ./ops {file} {more}");
             run.stopgap(line).ok();
         }

@@ -15,7 +15,7 @@ pub fn record(moved: &Moved, name: &str) -> OtherRecord {
     let (head, sentence) = headline(moved);
     let sides = format!("{} against {}", moved.after.name, moved.before.name);
     OtherRecord {
-        kind: "moved",
+        kind: "compare",
         version: moved.version.clone(),
         command: moved.command.clone(),
         html: section(moved, name, &sides),
@@ -56,7 +56,7 @@ fn section(moved: &Moved, name: &str, sides: &str) -> String {
     };
     match moved.moved {
         0 => section.paragraph("No figure is proven to have moved."),
-        _ => section.table("Figures that moved", &table(proven(), true)),
+        _ => section.table("Figures that moved", &table(proven(), false)),
     }
     section.fold_pictures(&pictures.collect::<String>());
     let others = moved

@@ -40,6 +40,9 @@ pub struct Account {
     pub doubt: Option<String>,
 }
 
+/// The thread that records: what waits behind it is no news of the program.
+const RECORDER: &str = "stopgap";
+
 fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
@@ -164,6 +167,9 @@ impl Account {
             self.links(&path, &waiting.links);
         }
         for blame in &chains.blame {
+            if blame.task.as_deref() == Some(RECORDER) {
+                continue;
+            }
             // Who waited behind it is told by the chains.
             let by = blame.task.as_deref().filter(|_| blame.cause == "run-queue");
             let text = match by {
@@ -178,7 +184,9 @@ impl Account {
         for link in links {
             let mut path = before.to_owned();
             path.push(stem(&link.text));
-            self.add(Family::Chain, path.clone(), ms(link.ns));
+            if link.task.as_deref() != Some(RECORDER) {
+                self.add(Family::Chain, path.clone(), ms(link.ns));
+            }
             match link.links.is_empty() {
                 true => self.add(Family::Cause, vec![end(link).to_owned()], ms(link.ns)),
                 false => self.links(&path, &link.links),

@@ -306,17 +306,18 @@ impl Figure {
 }
 
 impl Moved {
-    /// The figure that says most: the wait or call that surely moved by most. Waits for work, counts and sums come last.
+    /// The figure that says most: the wait or call that surely moved by most. Counts come next; waits for work and sums
+    /// come last.
     #[must_use]
     pub fn leading(&self) -> Option<&Figure> {
         let place = |figure: &&Figure| match figure.family {
-            Family::Call if figure.idle => 4,
+            Family::Call if figure.idle => 5,
             Family::Call => 0,
             Family::Chain if figure.path.len() == 2 => 0,
-            Family::Cause | Family::Own => 1,
-            Family::Chain | Family::Blame | Family::Waits => 2,
-            Family::Below => 3,
-            Family::Count => 5,
+            Family::Count => 1,
+            Family::Cause | Family::Own => 2,
+            Family::Chain | Family::Blame | Family::Waits => 3,
+            Family::Below => 4,
             Family::Total => 6,
         };
         let told = |one: &&Figure| match self.moved {
