@@ -35,6 +35,7 @@ const KINDS: [&str; 18] = [
     "advise-chunks",
     "compare",
     "gather",
+    "moved",
     "kernels",
     "run-fix",
     "prices",

@@ -272,11 +272,76 @@ fn explained() -> Source {
     }
 }
 
+/// What moved between 6 traces a side: one wait of three did, some hops have long or hostile names, and there is CPU time.
+fn moved() -> Source {
+    use stopgap_report::html::moved::record;
+    use stopgap_stats::compare::moved::{Account, Family, Key, Options, moved};
+    let side = |fsync: f64| -> Vec<Account> {
+        let account = |n: u32| {
+            let scatter = 1.0 + f64::from(n * 7 % 6) / 20.0;
+            let long = format!("behind requests of {}", "kworker/flush-".repeat(8));
+            let hostile = "<script>alert(1)</script>";
+            let figures = [
+                (Family::Chain, vec!["ops"], fsync + 90.0),
+                (Family::Chain, vec!["ops", "was in fsync"], fsync),
+                (
+                    Family::Chain,
+                    vec!["ops", "was in fsync", &long],
+                    fsync * 0.7,
+                ),
+                (
+                    Family::Chain,
+                    vec!["ops", "was in fsync", "disk vda"],
+                    fsync * 0.3,
+                ),
+                (Family::Chain, vec!["ops", "waited for the lock at *"], 60.0),
+                (
+                    Family::Chain,
+                    vec!["ops", "waited for the lock at *", hostile],
+                    60.0,
+                ),
+                (Family::Chain, vec!["ops", "waited for a CPU"], 30.0),
+                (Family::Call, vec!["fsync"], fsync),
+                (Family::Count, vec!["fsync"], fsync),
+                (Family::Below, vec!["main"], fsync / 2.0 + 200.0),
+                (Family::Below, vec!["flush"], fsync / 2.0),
+            ];
+            let owned = |path: &[&str]| path.iter().map(|&part| part.to_owned()).collect();
+            let figures = figures.iter().map(|(family, path, ms)| {
+                let key = Key {
+                    family: *family,
+                    path: owned(path),
+                };
+                (key, ms * scatter)
+            });
+            let stacks = [
+                (&["ops", "user mode", "main"][..], 200.0),
+                (&["ops", "user mode", "main", "flush"], fsync / 2.0),
+            ];
+            Account {
+                name: format!("{n}.parquet"),
+                length_ns: Some(1_000_000_000),
+                figures: figures.collect(),
+                cpu: stacks.iter().map(|(path, ms)| (owned(path), *ms)).collect(),
+                ..Account::default()
+            }
+        };
+        (0..6).map(account).collect()
+    };
+    let all = moved(&[side(50.0), side(90.0)], Options::default());
+    assert!(all.moved > 3, "{all:#?}");
+    assert_eq!(all.pictures.len(), 2);
+    Source {
+        name: "moved.json".to_owned(),
+        document: Document::Other(Box::new(record(&all, "moved.json"))),
+    }
+}
+
 /// Each kind of record alone: its verdict is first, no more than one picture is open, nothing is cut, and it prints on four pages.
 #[test]
 fn each_kind_of_page_begins_with_its_verdict() {
     let folder = folder("report-kinds");
-    for source in sources().into_iter().skip(3) {
+    for source in sources().into_iter().skip(3).chain([moved()]) {
         let name = source.name.clone();
         let html = page(&[source]);
         let Some(printed) = sheets(&folder, &html) else {
