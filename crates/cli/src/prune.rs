@@ -21,7 +21,7 @@ use crate::session::tell_error;
 use crate::{output, places, voice};
 
 /// Commands and what they keep, as the names of files begin.
-const KINDS: [&str; 18] = [
+const KINDS: [&str; 19] = [
     "check",
     "probe-placement",
     "probe-roundtrip",

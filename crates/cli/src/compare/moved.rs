@@ -81,6 +81,15 @@ pub(super) fn run(
         }
     }
     let environment = differences(&of_sides);
+    if environment.iter().any(|one| one.what == "program") {
+        for (account, metadata) in accounts.iter_mut().flatten().zip(of_sides.iter().flatten()) {
+            if let Some(program) = program(metadata) {
+                // As the kernel cuts a thread's name.
+                let name: String = program.chars().take(15).collect();
+                account.rename(&name, "the program");
+            }
+        }
+    }
     let mut warnings = Vec::new();
     for (kind, of) in [("machines", MACHINE), ("programs", &["program"][..])] {
         let differs = environment.iter().filter(|one| of.contains(&&*one.what));
@@ -185,6 +194,11 @@ const MACHINE: &[&str] = &[
     "hypervisor",
 ];
 
+/// The recorded program's name without its folder.
+fn program(of: &Metadata) -> Option<&str> {
+    of.program.as_deref()?.rsplit('/').next()
+}
+
 /// What a trace says of where and how it was recorded.
 fn circumstances(of: &Metadata) -> Vec<(&'static str, Option<String>)> {
     let machine = of.machine.clone().unwrap_or_default();
@@ -198,7 +212,7 @@ fn circumstances(of: &Metadata) -> Vec<(&'static str, Option<String>)> {
         ("kernel", of.kernel.clone()),
         ("boot", of.boot_id.clone()),
         ("stopgap", of.stopgap.clone()),
-        ("program", of.program.clone()),
+        ("program", program(of).map(str::to_owned)),
         ("command", of.source.clone()),
         (
             "sample period",

@@ -71,6 +71,12 @@ pub struct Options {
     pub warnings: Vec<String>,
 }
 
+/// A figure of each trace of each side; `None` where a trace does not show it.
+type Known = [Vec<Option<f64>>; 2];
+
+/// A figure of all traces.
+type Row<'k> = (&'k Key, Known);
+
 /// A row before it is judged: a figure of each trace of each side.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Values(pub(crate) [Vec<f64>; 2]);
@@ -171,17 +177,23 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
         let units = side.iter().map(|one| one.units(&per));
         units.collect::<Vec<Option<f64>>>()
     });
-    for (account, unit) in sides.iter().flatten().zip(units.iter().flatten()) {
-        if unit.is_none() {
-            let why = match per {
-                Per::Run => {
-                    "it does not show the recorded program's first thread from begin to end"
-                }
-                Per::Second => "its times are no times",
-                Per::Roundtrip | Per::Request(_) => "it has none",
-            };
-            missing.push(Missing::new(format!("{}: {per}", account.name), why));
-        }
+    let without = all().zip(units.iter().flatten());
+    let without: Vec<&Account> = without
+        .filter_map(|(one, unit)| unit.is_none().then_some(one))
+        .collect();
+    if let Some(first) = without.first() {
+        let why = match per {
+            Per::Run => "the recorded program's first thread is not there from begin to end",
+            Per::Second => "times are no times",
+            Per::Roundtrip | Per::Request(_) => "there is none",
+        };
+        let why = format!(
+            "{why} in {} of {} traces, the first {}",
+            without.len(),
+            all().count(),
+            first.name
+        );
+        missing.push(Missing::new(per.to_string(), why));
     }
     let value = |key: &Key, side: usize, at: usize| -> Option<f64> {
         let account = &sides[side][at];
@@ -201,13 +213,13 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
         .zip(&units)
         .flat_map(|(side, units)| side.iter().zip(units));
     let lengths = lengths.filter_map(|(one, unit)| Some(one.length_ms(&per)? / (*unit)?));
-    let least = LEAST * mean(lengths.collect());
+    let least = LEAST * mean(lengths);
 
     let keys: BTreeSet<&Key> = all().flat_map(|one| one.figures.keys()).collect();
-    let mut by_family: BTreeMap<Family, Vec<(f64, &Key, [Vec<Option<f64>>; 2])>> = BTreeMap::new();
+    let mut by_family: BTreeMap<Family, Vec<(f64, Row<'_>)>> = BTreeMap::new();
     for key in keys {
         let values = values(key);
-        let level = mean(values.iter().flatten().filter_map(|value| *value).collect());
+        let level = mean(values.iter().flatten().filter_map(|value| *value));
         let enough = match key.family {
             Family::Count => level * per.a_second(least / LEAST) >= 1.0,
             _ => level >= least,
@@ -216,16 +228,16 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
             by_family
                 .entry(key.family)
                 .or_default()
-                .push((level, key, values));
+                .push((level, (key, values)));
         }
     }
-    let mut rows: Vec<(&Key, [Vec<Option<f64>>; 2])> = Vec::new();
+    let mut rows: Vec<Row<'_>> = Vec::new();
     let mut left_out = 0;
     for mut family in by_family.into_values() {
-        family.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+        family.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.0.cmp(b.1.0)));
         left_out += family.len().saturating_sub(MOST);
         family.truncate(MOST);
-        rows.extend(family.into_iter().map(|(_, key, values)| (key, values)));
+        rows.extend(family.into_iter().map(|(_, row)| row));
     }
     let same_as = the_same(&rows);
     let known = |row: usize| -> Option<Values> {
@@ -359,9 +371,9 @@ fn alone_at(figures: usize) -> usize {
     n.unwrap_or(9)
 }
 
-fn mean(values: Vec<f64>) -> f64 {
-    let n = values.len().max(1) as f64;
-    values.iter().sum::<f64>() / n
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, n) = values.fold((0.0, 0.0_f64), |(sum, n), value| (sum + value, n + 1.0));
+    sum / n.max(1.0)
 }
 
 fn unit_of(family: Family, per: &Per) -> String {
@@ -413,8 +425,8 @@ fn lacking(sides: &[Vec<Account>; 2], missing: &mut Vec<Missing>) -> BTreeSet<Fa
 
 /// The row that has the same figures as each row and stands for it: of a thread with one wait the wait, of a hop the wait that it is
 /// all of.
-fn the_same(rows: &[(&Key, [Vec<Option<f64>>; 2])]) -> Vec<usize> {
-    let near = |a: &[Vec<Option<f64>>; 2], b: &[Vec<Option<f64>>; 2]| {
+fn the_same(rows: &[Row<'_>]) -> Vec<usize> {
+    let near = |a: &Known, b: &Known| {
         let pairs = a.iter().flatten().zip(b.iter().flatten());
         let mut pairs = pairs.map(|(a, b)| a.zip(*b));
         pairs.all(|pair| pair.is_some_and(|(a, b)| (a - b).abs() <= 0.01 * a.max(b)))
@@ -447,7 +459,7 @@ type Frames = BTreeMap<Vec<String>, ([f64; 2], FigureWord)>;
 /// Returns the pictures: chains of waits, and stacks of CPU time.
 fn pictures(
     sides: &[Vec<Account>; 2],
-    units: &[Vec<Option<f64>>; 2],
+    units: &Known,
     lacking: &BTreeSet<Family>,
     words: &BTreeMap<&Key, FigureWord>,
     least: f64,

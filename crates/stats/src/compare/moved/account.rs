@@ -127,6 +127,35 @@ impl Account {
         account
     }
 
+    /// Calls the threads of this name by another one: two builds of a program may have names of their own.
+    pub fn rename(&mut self, thread: &str, name: &str) {
+        let thread = stem(thread);
+        let renamed = |mut path: Vec<String>| {
+            if path.first() == Some(&thread) {
+                name.clone_into(&mut path[0]);
+            }
+            path
+        };
+        let figures = std::mem::take(&mut self.figures);
+        self.figures = (figures.into_iter())
+            .map(|(key, amount)| match key.family {
+                Family::Chain => (
+                    Key {
+                        path: renamed(key.path),
+                        ..key
+                    },
+                    amount,
+                ),
+                _ => (key, amount),
+            })
+            .collect();
+        let cpu = std::mem::take(&mut self.cpu);
+        self.cpu = cpu
+            .into_iter()
+            .map(|(path, ms)| (renamed(path), ms))
+            .collect();
+    }
+
     fn add(&mut self, family: Family, path: Vec<String>, amount: f64) {
         if amount > 0.0 && amount.is_finite() {
             *self.figures.entry(Key { family, path }).or_default() += amount;

@@ -370,7 +370,7 @@ impl Moved {
             {
                 verdict(
                     Word::Inconclusive,
-                    "the traces of the sides have no figure in common".to_owned(),
+                    "no figure is known of all traces".to_owned(),
                 )
             }
             None => verdict(

@@ -275,6 +275,35 @@ fn waits_for_work_do_not_lead() {
     assert!(record.leading().unwrap().name.ends_with("fsync"));
 }
 
+/// Two builds whose files have names of their own.
+#[test]
+fn a_program_may_have_another_name() {
+    let mut sides = sides(6, 50, 100);
+    for account in &mut sides[1] {
+        account.rename("ops-1", "ops-new");
+    }
+    let record = compared(&sides);
+    assert!(
+        record
+            .figures
+            .iter()
+            .any(|one| one.name.starts_with("ops-new"))
+    );
+    for account in sides.iter_mut().flatten() {
+        account.rename("ops-7", "the program");
+        account.rename("ops-new", "the program");
+    }
+    let record = compared(&sides);
+    assert_eq!(
+        word(&record, Family::Chain, "the program was in fsync"),
+        FigureWord::More
+    );
+    assert!(
+        !record.figures.iter().any(|one| one.name.starts_with("ops")),
+        "{record:#?}"
+    );
+}
+
 #[test]
 fn equal_figures_are_told_once() {
     let record = compared(&sides(6, 50, 100));
