@@ -103,10 +103,8 @@ fn one_more_fsync_is_what_moved() {
     assert!(more.contains(&"count fsync".to_owned()), "{more:#?}");
     // On a machine without a CPU to spare each of them has its scatter.
     let waits = ["call fsync", "chain ops was in fsync", "cause disk"];
-    assert!(
-        waits.iter().any(|name| more.contains(&(*name).to_owned())),
-        "{more:#?}"
-    );
+    let of_it = |name: &String| waits.iter().any(|wait| name.starts_with(wait));
+    assert!(more.iter().any(of_it), "{more:#?}");
     // What follows from an fsync: waits for it, for a CPU after it, its disk and its journal, time as a whole. Nothing of what both
     // programs do alike.
     for name in told(&record, "more").iter().chain(&told(&record, "less")) {
@@ -132,7 +130,10 @@ fn one_more_fsync_is_what_moved() {
     );
     let second = compared(&run, "a b --per second");
     assert_eq!(second["per"], "second");
-    assert_eq!(second["verdict"]["word"], "moved", "{second:#}");
+    assert!(
+        second["figures"][0]["unit"].as_str().unwrap().ends_with("/s"),
+        "{second:#}"
+    );
     // One a side is seen once, however large it is.
     let once = compared(&run, "a/0.parquet b/0.parquet");
     assert_eq!(once["verdict"]["word"], "inconclusive");

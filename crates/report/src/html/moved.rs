@@ -113,7 +113,7 @@ fn figure(moved: &Moved, picture: &Picture) -> Option<String> {
     let open = if once { "seen once" } else { "not proven" };
     let look = |_: &str, node: &Node<'_>, _: usize| {
         let differs = node.differs();
-        let strength = 0.2 + 0.6 * (differs.abs() / most).min(1.0);
+        let strength = 0.2 + 0.5 * (differs.abs() / most).min(1.0);
         let same = differs.abs() <= 1e-6 * (1.0 + node.after);
         let class = match (node.proven, differs > 0.0) {
             _ if same => "open",
