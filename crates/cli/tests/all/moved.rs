@@ -131,7 +131,10 @@ fn one_more_fsync_is_what_moved() {
     let second = compared(&run, "a b --per second");
     assert_eq!(second["per"], "second");
     assert!(
-        second["figures"][0]["unit"].as_str().unwrap().ends_with("/s"),
+        second["figures"][0]["unit"]
+            .as_str()
+            .unwrap()
+            .ends_with("/s"),
         "{second:#}"
     );
     // One a side is seen once, however large it is.
