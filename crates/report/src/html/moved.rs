@@ -43,10 +43,10 @@ fn section(moved: &Moved, name: &str, sides: &str) -> String {
         count(before, "trace"),
         units(moved)
     ));
-    let mut pictures = moved
-        .pictures
-        .iter()
-        .filter_map(|picture| figure(moved, picture));
+    // The one that shows what moved is open.
+    let mut pictures: Vec<&Picture> = moved.pictures.iter().collect();
+    pictures.sort_by_key(|picture| !picture.frames.iter().any(|frame| frame.word.is_proven()));
+    let mut pictures = (pictures.into_iter()).filter_map(|picture| figure(moved, picture));
     section.add(&pictures.next().unwrap_or_default());
     let proven = || {
         moved
