@@ -159,8 +159,12 @@ fn one(path: &Path, per: Option<&Per>) -> Result<(Account, Metadata, Option<Reco
         findings,
         damaged,
     } = explained(path, options)?;
-    if let Some(damaged) = damaged {
-        return Err(damaged);
+    if damaged.is_some() {
+        let why = findings.trace.cut_short.unwrap_or_default();
+        return Err(wrong(
+            path,
+            &format!("{why}; a damaged trace is no evidence"),
+        ));
     }
     if findings.trace.events == 0 {
         return Err(wrong(path, &"it has no event"));

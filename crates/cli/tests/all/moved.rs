@@ -240,7 +240,7 @@ fn bad_input_is_refused_and_said() {
         &["same recording", "a.txt", "copy.txt"],
     );
     run.refuses("compare a.txt empty.txt", &["empty.txt"]);
-    run.refuses("compare a.txt cut.jsonl", &["cut.jsonl"]);
+    run.refuses("compare a.txt cut.jsonl", &["cut.jsonl", "no evidence"]);
     run.refuses("compare a.txt none.jsonl", &["none.jsonl", "no event"]);
     run.refuses("compare a.txt numbers", &["numbers", "no trace"]);
     run.refuses("compare numbers a.txt", &["numbers", "no trace"]);

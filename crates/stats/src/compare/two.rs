@@ -147,7 +147,10 @@ impl Tested {
         let (values, later) = merged(&before, &after, 0.0);
         let (seen, distribution) = Distribution::of(&values, &later, kind, draws, seed);
         let tied = kind == Kind::Ranks && is_tied(&values);
-        let moved = tied.then(|| Untied::new([before.len(), after.len()], draws, seed).0);
+        let moved = tied.then(|| {
+            let places: Vec<f64> = (0..values.len()).map(|place| place as f64).collect();
+            Rc::new(Distribution::of(&places, &later, kind, draws, seed).1)
+        });
         Tested {
             kind,
             scale,
