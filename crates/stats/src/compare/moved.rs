@@ -16,8 +16,8 @@
 //!   shows that the rate holds for them, too. Benjamini and Yekutieli's bound for every dependence asks for 4 to 6 times smaller
 //!   probabilities, which 5 to 7 traces a side never give.
 //! * The interval of a figure that moved is at the level of its selection, `0.05 R / m` of `m` tested figures of which `R` moved
-//!   (Benjamini and Yekutieli 2005): of such intervals 95 % hold the truth, and each excludes 0. That of another figure is at
-//!   `0.05 (R + 1) / m`, so it never excludes 0.
+//!   (Benjamini and Yekutieli 2005): of such intervals 95 % hold the truth, and 0 is in none but as the end of one. That of another
+//!   figure is at `0.05 (R + 1) / m`, so 0 is always in it.
 //!
 //! The least probability of n traces a side is `2 / C(2n, n)`. [`Moved::together`] says how many figures must move together for that to be
 //! enough, and [`Moved::alone_at`] with how many traces a side one would do.
