@@ -17,6 +17,7 @@
 //! cargo run --release -p stopgap-bench -- simulate        # compare's tests where the truth is known
 //! cargo run --release -p stopgap-bench -- anytime         # looking after every unit, where the truth is known
 //! cargo run --release -p stopgap-bench -- occasions DIR...   # compare of real records where nothing changed
+//! cargo run --release -p stopgap-bench -- change-points   # change points of histories, where the truth is known
 //! cargo run --release -p stopgap-bench -- locked          # locked sets: what they cost, and whether reclaim sees them
 //! cargo run --release -p stopgap-bench -- batch-client    # one wake for many replies: the writer, SCHED_BATCH, real X
 //! cargo run --release -p stopgap-bench -- preload-soak    # real programs with the preload library and without
@@ -31,6 +32,7 @@ mod anytime;
 mod arena;
 mod attack;
 mod batch_client;
+mod change_points;
 mod channel;
 mod chunked;
 mod common;
@@ -114,6 +116,9 @@ enum Command {
     Occasions(occasions::Flags),
     /// How often `compare` of traces says that a figure moved which did not; status 2 where false discoveries are more than 5 %.
     Moved(moved::Flags),
+    /// How often `compare --history` calls histories changed where nothing changed, how often it finds a step, and whether its
+    /// intervals hold the truth, beside Otava's algorithm.
+    ChangePoints(change_points::Flags),
     /// The library's chunked buffer beside base pages and direct THP in memory that is fragmented on purpose (root; give
     /// `--memory 16G`), and beside each strategy of `probe chunks` in memory as it is; status 2 where a bound is broken.
     Chunked(chunked::Flags),
@@ -167,6 +172,7 @@ impl Command {
             Command::Anytime(flags) => anytime::run(&flags),
             Command::Occasions(flags) => occasions::run(&flags),
             Command::Moved(flags) => moved::run(&flags),
+            Command::ChangePoints(flags) => change_points::run(&flags),
             Command::Chunked(flags) => chunked::run(&flags),
             Command::Locked(flags) => locked::run(&flags),
             Command::LockedPressure(flags) => locked::task(&flags),

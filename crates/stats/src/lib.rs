@@ -13,6 +13,7 @@
 //! * [`quantile`]: quantiles that refuse when there are too few samples.
 //! * [`bootstrap`]: intervals over runs.
 //! * [`compare`]: whether two sides of runs differ (JSON `stopgap.compare/1`), and what its tests are worth.
+//! * [`change_points`]: when a figure changed over many occasions (JSON `stopgap.change-points/1`).
 //! * [`anytime`]: comparing two commands while they run, with a look at any time.
 //! * [`gather`]: runs of two commands that were made to be compared (JSON `stopgap.gather/1`), and in which order.
 //! * [`ministat`]: whether means of columns differ, as FreeBSD's program says it.
@@ -26,6 +27,7 @@
 pub mod advise;
 pub mod anytime;
 pub mod bootstrap;
+pub mod change_points;
 pub mod compare;
 pub mod document;
 pub mod explain;
@@ -35,7 +37,6 @@ pub mod growth;
 pub mod histogram;
 pub mod history;
 pub mod ministat;
-#[cfg(test)]
 mod noise;
 pub mod overall;
 pub mod prices;

@@ -1,0 +1,501 @@
+//! When did it change? Change points of a history: a figure, one value an occasion, by date.
+//!
+//! # Contract
+//!
+//! [`change_points`] takes points in the order of their dates and gives a [`ChangePoints`] (JSON `stopgap.change-points/1`): each
+//! lasting change of the level, with an interval for its size and for its place, or that there is none and what would have been
+//! found. It never panics, and draws nothing by chance. A value that is not finite is left out and named. Less is better.
+//!
+//! # Method and lineage
+//!
+//! A history has drift, neighbouring occasions resemble each other, and some are far out. A test of two halves calls all of these a
+//! change. So a step counts only where it explains the values better than anything smooth does (`fit.rs`): a level with noise that
+//! is correlated, the same with a trend, a level that walks, a cubic curve. Level shifts within such models are Tsay's (*Outliers,
+//! Level Shifts, and Variance Changes in Time Series*, 1988) and Chen and Liu's (1993); ours are likelihood ratios over a grid of
+//! models. Outliers are moved to three deviations from the median around them. Steps are found by binary segmentation, where the
+//! whole shows none in its halves and quarters, too, and each is tested again between its neighbours (`segments.rs`).
+//!
+//! The place's interval are the places whose likelihood is near the best one's. That -2 ln of the ratio stays below 7.4 in 95 %
+//! follows from the maximum of a two-sided random walk with drift; ours is 9, for the search. The size's interval is Student's, over
+//! all models and places that are nearly as likely.
+//!
+//! How much better a step must be was calibrated by simulation (`stopgap-bench change-points`), so that at most 5 % of whole
+//! histories without a step are called changed.
+//!
+//! # What it leaves out
+//!
+//! Changes of fewer than [`segments::LEAST`](LEAST_POINTS) occasions, changes of spread or of shape, and changes that take long: a
+//! drift to another level is none.
+
+mod fit;
+mod segments;
+pub mod simulate;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use stopgap_events::machine::Missing;
+use stopgap_events::words;
+
+use crate::compare::{Effect, Scale};
+use crate::document::schema_named_in;
+use segments::{Found, deviation, find, is_changed, jump, median};
+
+pub use segments::LEAST_POINTS;
+
+/// The name and version of the record's form.
+pub const SCHEMA: &str = "stopgap.change-points/1";
+
+/// More points are refused.
+pub const MOST_POINTS: usize = 20_000;
+
+/// Places at which a change is planted to say what would have been found.
+const PLANTED: usize = 10;
+
+/// How many of these may be missed.
+const MISSED: usize = 1;
+
+/// The history of a figure, and when it changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ChangePoints {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of the tool that wrote it.
+    pub version: String,
+    /// The command line, program name first.
+    pub command: Vec<String>,
+    /// The figure, as `median`.
+    pub what: String,
+    /// Its unit; empty where nobody says.
+    pub unit: String,
+    /// The series of run records, as `placement: map n=200`.
+    #[serde(default)]
+    pub series: Option<String>,
+    /// The answer.
+    pub verdict: Verdict,
+    /// The occasions, the earliest first.
+    pub points: Vec<Point>,
+    /// The changes, the earliest first.
+    pub changes: Vec<Change>,
+    /// The change that the verdict is about, an index of the changes.
+    #[serde(default)]
+    pub last: Option<usize>,
+    /// Where no change was found: the least lasting change for the worse that would have been.
+    #[serde(default)]
+    pub would_find: Option<Power>,
+    /// Causes of the figure that changed by themselves, and when.
+    #[serde(default)]
+    pub causes: Vec<OfCause>,
+    /// Reasons to doubt it, most important first.
+    pub warnings: Vec<String>,
+    /// What was left out, and why.
+    pub missing: Vec<Missing>,
+}
+
+/// One occasion.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Point {
+    /// When it was, seconds since 1970.
+    pub date_unix_s: Option<u64>,
+    /// What was measured: a commit, a version, a file.
+    pub label: String,
+    /// The figure.
+    pub value: f64,
+}
+
+/// The answer in a word and in a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    /// For scripts.
+    pub word: Word,
+    /// For people.
+    pub text: String,
+}
+
+/// The answer's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Word {
+    /// The last change was for the worse.
+    #[serde(rename = "regression")]
+    Regression,
+    /// The last change was for the better.
+    #[serde(rename = "improvement")]
+    Improvement,
+    /// No change was found, and [`ChangePoints::would_find`] says which would have been.
+    #[serde(rename = "no change found")]
+    NoChange,
+    /// The history is too short or too noisy to find one.
+    #[serde(rename = "inconclusive")]
+    Inconclusive,
+}
+
+words!(Word, "verdict", Regression "regression", Improvement "improvement", NoChange "no change found", Inconclusive "inconclusive");
+
+/// One lasting change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Change {
+    /// The last point that was before it, with 95 % confidence: an index of the points.
+    pub good: usize,
+    /// The first point that was after it, with 95 % confidence.
+    pub bad: usize,
+    /// The first point after it, most probably.
+    pub at: usize,
+    /// Median from the change before to this one.
+    pub before: f64,
+    /// Median from this change to the next.
+    pub after: f64,
+    /// By how much the level moved there, with its 95 % interval.
+    pub effect: Effect,
+    /// Whether there is more than before.
+    pub worse: bool,
+    /// How much better this step explains the values than anything without a step: -2 times the logarithm of the ratio of
+    /// likelihoods.
+    pub evidence: f64,
+    /// What moved with it, the most first; only causes whose movement is proven (5 %, Holm).
+    #[serde(default)]
+    pub moved: Vec<Moved>,
+}
+
+/// A cause that moved when the figure did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Moved {
+    /// Which, as `io`.
+    pub cause: String,
+    /// Median before.
+    pub before: f64,
+    /// Median after.
+    pub after: f64,
+    /// The difference, in the figure's unit.
+    pub effect: Effect,
+    /// The probability of a difference at least as large, had the cause not moved; adjusted by Holm over all causes.
+    pub p: f64,
+}
+
+/// The changes of one cause.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OfCause {
+    /// Which.
+    pub cause: String,
+    /// Its changes, the earliest first.
+    pub changes: Vec<Change>,
+}
+
+/// A change that would have been found.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Power {
+    /// How large: a ratio or a difference.
+    pub change: f64,
+    /// Which of the two.
+    pub scale: Scale,
+    /// At how many places it was put into this very history and found.
+    pub found: usize,
+    /// Of how many, which are spread over the middle three fifths.
+    pub of: usize,
+}
+
+/// A history to look at.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct History {
+    /// The figure.
+    pub what: String,
+    /// Its unit.
+    pub unit: String,
+    /// The points, the earliest first.
+    pub points: Vec<Point>,
+    /// Parts of the figure by cause: as many values as there are points, in the figure's unit.
+    pub causes: Vec<(String, Vec<f64>)>,
+    /// A last change by less than this share counts as none for the verdict; 0 for every change.
+    pub margin: f64,
+}
+
+impl ChangePoints {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// No JSON of ours.
+    pub fn from_json(text: &str) -> Result<ChangePoints, serde_json::Error> {
+        schema_named_in(text)?;
+        serde_json::from_str(text)
+    }
+
+    /// Returns the change that the verdict is about.
+    #[must_use]
+    pub fn last(&self) -> Option<&Change> {
+        self.changes.get(self.last?)
+    }
+}
+
+/// How values are held against each other: their logarithms, or the values as parts of the largest.
+struct Values {
+    scale: Scale,
+    unit: f64,
+    all: Vec<f64>,
+}
+
+impl Values {
+    fn new(values: &[f64], scale: Scale) -> Values {
+        let most = values.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+        let unit = if most > 0.0 { most } else { 1.0 };
+        let on = |x: &f64| match scale {
+            Scale::Ratio => x.ln(),
+            Scale::Difference => x / unit,
+        };
+        Values {
+            scale,
+            unit,
+            all: values.iter().map(on).collect(),
+        }
+    }
+
+    /// A size on the scale as an effect.
+    fn effect(&self, size: f64, (low, high): (f64, f64)) -> Effect {
+        let back = |size: f64| {
+            let value = match self.scale {
+                Scale::Ratio => size.exp(),
+                Scale::Difference => size * self.unit,
+            };
+            Some(value).filter(|value| value.is_finite())
+        };
+        Effect {
+            value: back(size),
+            low: back(low),
+            high: back(high),
+            scale: self.scale,
+            infinite: false,
+        }
+    }
+}
+
+/// Looks for changes in a history.
+///
+/// 500 points take some 10 ms, 5,000 some 0.3 s.
+#[must_use]
+pub fn change_points(history: &History, command: &[String]) -> ChangePoints {
+    let mut missing = Vec::new();
+    let kept: Vec<usize> = (0..history.points.len())
+        .filter(|&at| {
+            let point = &history.points[at];
+            let finite = point.value.is_finite();
+            if !finite {
+                let why = format!("its figure is {}", point.value);
+                missing.push(Missing::new(point.label.clone(), why));
+            }
+            finite
+        })
+        .collect();
+    let points: Vec<Point> = kept.iter().map(|&at| history.points[at].clone()).collect();
+    let raw: Vec<f64> = points.iter().map(|point| point.value).collect();
+    let scale = match raw.iter().all(|x| *x > 0.0) {
+        true => Scale::Ratio,
+        false => Scale::Difference,
+    };
+    let values = Values::new(&raw, scale);
+    let mut changes = changes(&raw, &values, 1);
+    let parts: Vec<(&str, Vec<f64>)> = history
+        .causes
+        .iter()
+        .map(|(cause, all)| {
+            let of = kept.iter().map(|&at| all.get(at).copied());
+            (&**cause, of.map(|x| x.unwrap_or(0.0)).collect())
+        })
+        .collect();
+    let bounds: Vec<(usize, usize)> = (0..changes.len())
+        .map(|at| bounds(&changes, at, raw.len()))
+        .collect();
+    for (change, bounds) in changes.iter_mut().zip(bounds) {
+        change.moved = moved(&parts, bounds, change.at);
+    }
+    let causes = parts.iter().map(|(cause, all)| OfCause {
+        cause: (*cause).to_owned(),
+        changes: self::changes(all, &Values::new(all, Scale::Difference), parts.len()),
+    });
+    let mut found = ChangePoints {
+        schema: SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: command.to_vec(),
+        what: history.what.clone(),
+        unit: history.unit.clone(),
+        series: None,
+        verdict: Verdict {
+            word: Word::Inconclusive,
+            text: String::new(),
+        },
+        causes: causes.filter(|of| !of.changes.is_empty()).collect(),
+        points,
+        changes,
+        last: None,
+        would_find: None,
+        warnings: Vec::new(),
+        missing,
+    };
+    judge(&mut found, &values, history.margin);
+    let step = segments::clock_step(&raw);
+    let fine = |change: &Change| (change.after - change.before).abs() > 1.5 * step;
+    if !found.changes.iter().all(fine) {
+        found.warnings.push(
+            "a change is as small as the steps in which values come: a drift across one looks like it"
+                .to_owned(),
+        );
+    }
+    found
+}
+
+fn judge(found: &mut ChangePoints, values: &Values, margin: f64) {
+    let counts = |change: &Change| {
+        let value = change.effect.value.unwrap_or(f64::INFINITY);
+        match change.effect.scale {
+            Scale::Ratio => (value - 1.0).abs() >= margin,
+            Scale::Difference => value.abs() >= margin * change.before.abs(),
+        }
+    };
+    let n = found.points.len();
+    found.last = found.changes.iter().rposition(|change| counts(change));
+    let (word, text) = if let Some(last) = found.last() {
+        let word = match last.worse {
+            true => Word::Regression,
+            false => Word::Improvement,
+        };
+        let of = found.changes.len();
+        let effect = crate::compare::effect_text(&last.effect, &found.unit);
+        let [good, bad] = [last.good, last.bad].map(|at| &found.points[at].label);
+        (
+            word,
+            format!(
+                "{} {effect} at the last of {of} changes, between {good} and {bad}",
+                found.what
+            ),
+        )
+    } else if n < LEAST_POINTS {
+        let why = format!(
+            "{n} points; a change can be seen from {LEAST_POINTS} on, 6 on each side of it"
+        );
+        (Word::Inconclusive, why)
+    } else {
+        found.would_find = power(values);
+        match found.would_find {
+            Some(power) if power.scale == Scale::Difference || power.change <= 2.0 => {
+                (Word::NoChange, format!("no change in {n} points"))
+            }
+            _ => (
+                Word::Inconclusive,
+                format!("the noise of {n} points would hide even a change to twice as much"),
+            ),
+        }
+    };
+    found.verdict = Verdict { word, text };
+}
+
+/// The stretch between the neighbours of a change.
+fn bounds(changes: &[Change], at: usize, n: usize) -> (usize, usize) {
+    let from = at.checked_sub(1).map_or(0, |before| changes[before].at);
+    (from, changes.get(at + 1).map_or(n, |next| next.at))
+}
+
+/// The changes of one of so many series.
+fn changes(raw: &[f64], values: &Values, of: usize) -> Vec<Change> {
+    let found = find(&values.all, of);
+    let mut changes: Vec<Change> = found.iter().map(|found| change(found, values)).collect();
+    for at in 0..changes.len() {
+        let (from, to) = bounds(&changes, at, raw.len());
+        let here = changes[at].at;
+        changes[at].before = median(&mut raw[from..here].to_vec());
+        changes[at].after = median(&mut raw[here..to].to_vec());
+    }
+    changes
+}
+
+fn change(found: &Found, values: &Values) -> Change {
+    Change {
+        good: found.places.0.saturating_sub(1),
+        bad: found.places.1,
+        at: found.at,
+        before: 0.0,
+        after: 0.0,
+        effect: values.effect(found.size, found.ends),
+        worse: found.size > 0.0,
+        evidence: found.evidence,
+        moved: Vec::new(),
+    }
+}
+
+/// Which parts moved at a place.
+fn moved(parts: &[(&str, Vec<f64>)], (from, to): (usize, usize), at: usize) -> Vec<Moved> {
+    let mut all: Vec<Moved> = parts
+        .iter()
+        .filter_map(|(cause, all)| {
+            let values = Values::new(all, Scale::Difference);
+            let jump = jump(&values.all[from..to], at - from)?;
+            Some(Moved {
+                cause: (*cause).to_owned(),
+                before: median(&mut all[from..at].to_vec()),
+                after: median(&mut all[at..to].to_vec()),
+                effect: values.effect(jump.size, jump.ends()),
+                p: jump.p(),
+            })
+        })
+        .collect();
+    let adjusted = crate::compare::holm(&all.iter().map(|moved| moved.p).collect::<Vec<_>>());
+    for (moved, p) in all.iter_mut().zip(adjusted) {
+        moved.p = p;
+    }
+    all.retain(|moved| moved.p <= crate::compare::LEVEL);
+    let size = |moved: &Moved| moved.effect.value.unwrap_or(0.0).abs();
+    all.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    all
+}
+
+/// The least change for the worse that is found where it is planted into these very values, at all but [`MISSED`] of [`PLANTED`]
+/// places.
+fn power(values: &Values) -> Option<Power> {
+    let x = &values.all;
+    let n = x.len();
+    let places: Vec<usize> = (0..PLANTED)
+        .map(|at| n / 5 + 3 * n * at / 5 / (PLANTED - 1))
+        .collect();
+    let found = |size: f64| {
+        let mut left = MISSED + 1;
+        let mut found = 0;
+        for &place in &places {
+            let mut with = x.clone();
+            for value in &mut with[place..] {
+                *value += size;
+            }
+            if is_changed(&with) {
+                found += 1;
+            } else {
+                left -= 1;
+                if left == 0 {
+                    return None;
+                }
+            }
+        }
+        Some(found)
+    };
+    // Values that are all equal show any change.
+    let unit = deviation(x).max(1e-9);
+    let mut high = unit;
+    let mut best = loop {
+        match found(high) {
+            Some(best) => break best,
+            None if high > 100.0 * unit => return None,
+            None => high *= 2.0,
+        }
+    };
+    let mut low = high / 2.0;
+    for _ in 0..4 {
+        let middle = f64::midpoint(low, high);
+        match found(middle) {
+            Some(found) => (high, best) = (middle, found),
+            None => low = middle,
+        }
+    }
+    let change = values.effect(high, (high, high)).value?;
+    Some(Power {
+        change,
+        scale: values.scale,
+        found: best,
+        of: PLANTED,
+    })
+}
+
+#[cfg(test)]
+mod tests;
