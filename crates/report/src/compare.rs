@@ -95,19 +95,23 @@ pub(crate) fn effect_figure(value: f64, scale: Scale, unit: &str) -> String {
     }
 }
 
-/// Returns the effect with its interval, as `1.20x (1.10..1.30)`; a dash where there is none.
 fn effect(row: &Row) -> String {
+    effect_shown(row.effect, &row.unit)
+}
+
+/// Returns an effect with its interval, as `1.20x (1.10..1.30)`; a dash where there is none.
+pub(crate) fn effect_shown(effect: Option<Effect>, unit: &str) -> String {
     let Some(Effect {
         value,
         low,
         high,
         scale,
         infinite,
-    }) = row.effect
+    }) = effect
     else {
         return UNKNOWN.to_owned();
     };
-    let shown = |value| effect_figure(value, scale, &row.unit);
+    let shown = |value| effect_figure(value, scale, unit);
     let sign = if scale == Scale::Ratio { "x" } else { "" };
     let value = match value {
         None if infinite => "infinite".to_owned(),

@@ -97,7 +97,7 @@ pub(crate) fn of_comparison(comparison: &Comparison) -> Headline {
 }
 
 /// Returns a row's effect as a reader says it: `value 9.1 % more (7.6..10.5 %)`, `value between 2.6 % less and 24.8 % more`.
-fn change(row: &Row) -> String {
+pub(crate) fn change(row: &Row) -> String {
     let name = &row.name;
     let Some(Effect {
         value: Some(value),

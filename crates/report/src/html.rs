@@ -7,6 +7,7 @@
 //!
 //! Several runs of one question are shown together, by *side*: a machine in one state of its settings.
 
+mod change_points;
 mod chart;
 mod compared;
 mod dots;
@@ -46,6 +47,7 @@ use crate::text::{command_line, count};
 use side::{Side, sides};
 use write::{Section, list, more};
 
+pub use change_points::change_points;
 pub use dots::marks;
 pub use write::escaped;
 

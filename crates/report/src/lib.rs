@@ -6,6 +6,7 @@
 //! * [`details`]: one answer in depth, a row a series.
 //! * [`advise`]: which policy to use, and why.
 //! * [`compare`]: two sides of runs, held against each other.
+//! * [`change_points`]: when a figure changed.
 //! * [`doctor`]: what a machine allows.
 //! * [`explain`]: a trace, explained.
 //! * [`gate`]: a comparison for continuous integration: KTAP, JUnit, annotations, OpenMetrics.
@@ -19,6 +20,7 @@
 //! Every table, on a screen or in a page, is a [`table::Table`]; every line of a screen goes through a `table::Screen`.
 
 pub mod advise;
+pub mod change_points;
 pub mod compare;
 pub mod details;
 pub mod doctor;

@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
 use stopgap_events::words;
 
-use crate::compare::{Effect, Scale};
+use crate::compare::{self, Comparison, Effect, Row, RowWord, Scale};
 use crate::document::schema_named_in;
 use segments::{Found, deviation, find, is_changed, jump, median};
 
@@ -217,6 +217,41 @@ impl ChangePoints {
         serde_json::from_str(text)
     }
 
+    /// Returns the last change as a comparison of before and after, for the forms of gates. Where there is none, the same within
+    /// what would have been found.
+    #[must_use]
+    pub fn as_comparison(&self) -> Comparison {
+        let sides = [
+            self.last().map(|last| last.good),
+            self.last().map(|last| last.bad),
+        ];
+        let [before, after] = sides.map(|at| compare::Side {
+            name: at.map_or_else(String::new, |at| self.points[at].label.clone()),
+            runs: Vec::new(),
+        });
+        let mut of = compare::compare(&before, &after, &compare::Options::default());
+        let mut row = Row::new(self.what.clone(), self.unit.clone());
+        row.text.clone_from(&self.verdict.text);
+        (of.verdict.word, row.word) = match self.verdict.word {
+            Word::Regression => (compare::Word::Regression, RowWord::Worse),
+            Word::Improvement => (compare::Word::Improvement, RowWord::Better),
+            Word::NoChange => (compare::Word::NotWorse, RowWord::NotWorse),
+            Word::Inconclusive => (compare::Word::Inconclusive, RowWord::Inconclusive),
+        };
+        if let Some(last) = self.last() {
+            row.effect = Some(last.effect);
+            (row.before, row.after) = (Some(last.before), Some(last.after));
+            of.before.runs = last.good + 1;
+            of.after.runs = self.points.len() - last.bad;
+        }
+        of.verdict.text = format!("{}: {}", self.verdict.word, self.verdict.text);
+        of.command.clone_from(&self.command);
+        of.warnings.clone_from(&self.warnings);
+        of.missing.clone_from(&self.missing);
+        of.endpoints = vec![row];
+        of
+    }
+
     /// Returns the change that the verdict is about.
     #[must_use]
     pub fn last(&self) -> Option<&Change> {
@@ -355,7 +390,7 @@ fn judge(found: &mut ChangePoints, values: &Values, margin: f64) {
             false => Word::Improvement,
         };
         let of = found.changes.len();
-        let effect = crate::compare::effect_text(&last.effect, &found.unit);
+        let effect = compare::effect_text(&last.effect, &found.unit);
         let [good, bad] = [last.good, last.bad].map(|at| &found.points[at].label);
         (
             word,
@@ -433,11 +468,11 @@ fn moved(parts: &[(&str, Vec<f64>)], (from, to): (usize, usize), at: usize) -> V
             })
         })
         .collect();
-    let adjusted = crate::compare::holm(&all.iter().map(|moved| moved.p).collect::<Vec<_>>());
+    let adjusted = compare::holm(&all.iter().map(|moved| moved.p).collect::<Vec<_>>());
     for (moved, p) in all.iter_mut().zip(adjusted) {
         moved.p = p;
     }
-    all.retain(|moved| moved.p <= crate::compare::LEVEL);
+    all.retain(|moved| moved.p <= compare::LEVEL);
     let size = |moved: &Moved| moved.effect.value.unwrap_or(0.0).abs();
     all.sort_by(|a, b| size(b).total_cmp(&size(a)));
     all

@@ -44,6 +44,8 @@ pub(super) enum Shape {
     Bar(f64, f64, f64),
     /// A column along y, whose foot is the axis: x, height.
     Column(f64, f64),
+    /// The whole height between two places along x, shaded.
+    Band(f64, f64),
 }
 
 /// Shapes with one ink, one mark and one entry in the legend.
@@ -232,6 +234,7 @@ impl Layer {
             &Shape::Level(low, high, y) if ends => vec![(low, y), (high, y)],
             Shape::Upright(..) | Shape::Level(..) => Vec::new(),
             _ if ends => Vec::new(),
+            Shape::Band(..) => Vec::new(),
             Shape::Line(points) | Shape::Dashed(points) | Shape::Marks(points) => points.clone(),
             &Shape::Bar(low, high, y) => vec![(low, y), (high, y)],
             &Shape::Column(x, high) => vec![(x, high)],

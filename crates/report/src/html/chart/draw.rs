@@ -249,6 +249,17 @@ impl Drawing<'_> {
                     ));
                 }
             }
+            &Shape::Band(from, to) => {
+                if let (Some(from), Some(to)) = (chart.x.place(from), chart.x.place(to)) {
+                    let ((left, top), (right, foot)) =
+                        (self.at((from, y.high)), self.at((to, y.low)));
+                    // Of neighbouring occasions among thousands something must be seen.
+                    let (width, height) = ((right - left).max(4), foot - top);
+                    self.add(format_args!(
+                        "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\" fill=\"{ink}\" opacity=\".35\"/>"
+                    ));
+                }
+            }
             &Shape::Column(at, high) => {
                 if let Some((middle, high)) = place(&(at, high)) {
                     self.line(&[(middle, y.low), (middle, high)], ink, 10, "");
@@ -365,6 +376,10 @@ pub(super) fn sign(layer: &Layer) -> String {
     let mut inner = String::new();
     if has(|shape| matches!(shape, Shape::Bar(..) | Shape::Column(..))) {
         inner += &format!("<rect x=\"2\" y=\"2\" width=\"20\" height=\"8\" fill=\"{ink}\"/>");
+    }
+    if has(|shape| matches!(shape, Shape::Band(..))) {
+        inner +=
+            &format!("<rect x=\"2\" width=\"20\" height=\"12\" fill=\"{ink}\" opacity=\".35\"/>");
     }
     if has(|shape| matches!(shape, Shape::Line(_) | Shape::Dashed(_))) {
         inner += &format!("<path d=\"M0 6H24\" stroke=\"{ink}\" stroke-width=\"2\"/>");
