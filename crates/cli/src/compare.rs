@@ -3,10 +3,12 @@
 //! * `sides`: files and directories to two sides of runs.
 //! * `gather`: two commands, run in turn.
 //! * `moved`: traces instead of runs: which of explain's figures moved.
+//! * `history`: when a figure changed over many occasions.
 //! * `machines`: in what the machines of the sides differ.
 
 mod counted;
 pub(crate) mod gather;
+mod history;
 mod machines;
 mod moved;
 mod sides;
@@ -60,6 +62,9 @@ struct Input {
 
 pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
     let args = &chosen(args.clone())?;
+    if !args.history.is_empty() {
+        return history::run(args);
+    }
     let asked = Asked::from_args(args)?;
     let directory = args.place.directory()?;
     if let Asked::Two(before, after) = asked

@@ -15,7 +15,7 @@ use crate::failure::{DONE, ERROR, Failure};
 use crate::session::tell;
 use crate::{input_file, output, session, voice};
 
-mod ahead;
+pub(crate) mod ahead;
 
 /// Events between two looks at whether to stop.
 const STRIDE: u64 = 4_096;

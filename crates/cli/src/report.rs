@@ -13,7 +13,7 @@ use stopgap_report::terminal;
 use stopgap_report::text::plain;
 use stopgap_stats::compare::{self, moved};
 use stopgap_stats::record::Run;
-use stopgap_stats::{explain, history, record, replay};
+use stopgap_stats::{change_points, explain, history, record, replay};
 
 use crate::args;
 use crate::failure::{DONE, Failure};
@@ -182,6 +182,10 @@ fn document(text: &str, name: &str) -> Result<Document, String> {
             Document::Other(Box::new(html::moved::record(&moved, name)))
         }
         history::SCHEMA => Document::History(serde_json::from_str(text).map_err(wrong)?),
+        change_points::SCHEMA => {
+            let record = serde_json::from_str(text).map_err(wrong)?;
+            Document::Other(Box::new(html::change_points(&record, name)))
+        }
         stopgap_kernels::SCHEMA => {
             let record = stopgap_kernels::report(text, name).map_err(wrong)?;
             Document::Other(Box::new(record))
@@ -203,6 +207,7 @@ fn document(text: &str, name: &str) -> Result<Document, String> {
                 compare::SCHEMA,
                 moved::SCHEMA,
                 history::SCHEMA,
+                change_points::SCHEMA,
                 stopgap_kernels::SCHEMA
             ));
         }

@@ -30,6 +30,7 @@ fn schemas_are_the_types() {
     assert_checked_in::<stopgap_stats::history::Document>("stopgap.history-1.json");
     assert_checked_in::<stopgap_stats::compare::Comparison>("stopgap.compare-1.json");
     assert_checked_in::<stopgap_stats::compare::moved::Moved>("stopgap.moved-1.json");
+    assert_checked_in::<stopgap_stats::change_points::ChangePoints>("stopgap.change-points-1.json");
     assert_checked_in::<stopgap_kernels::judge::Kernels>("stopgap.kernels-1.json");
     assert_checked_in::<stopgap_stats::gather::Gathered>("stopgap.gather-1.json");
     assert_checked_in::<stopgap_stats::prices::Prices>("stopgap.prices-1.json");

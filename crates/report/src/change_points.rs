@@ -7,7 +7,7 @@ use stopgap_stats::explain::cause_in_words;
 
 use crate::compare::effect_shown;
 use crate::headline::{Headline, change};
-use crate::table::{Screen, Style, Table, WIDEST, join};
+use crate::table::{Screen, Style, Table, WIDEST};
 use crate::terminal::BARS;
 use crate::text::{command_line, count, level, number, per_cent};
 
@@ -186,7 +186,7 @@ pub(crate) fn between(record: &ChangePoints, change: &Change) -> String {
     let named = |at: usize| {
         let label = &record.points[at].label;
         match label.chars().count() {
-            0 => format!("occasion {}", at + 1),
+            0 => date(record, at),
             1..=LABEL => label.clone(),
             _ => label.chars().take(LABEL - 1).chain(['…']).collect(),
         }

@@ -28,6 +28,7 @@
 //! drift to another level is none.
 
 mod fit;
+pub mod lines;
 mod segments;
 pub mod simulate;
 

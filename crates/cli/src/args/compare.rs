@@ -27,6 +27,9 @@ Two commands, run here until it is decided; then the same runs once more:
   stopgap compare --run 'CMD A' --run 'CMD B'
   stopgap compare gather-*.json
 
+When did it change? One file per occasion, or a list of dates and values:
+  stopgap compare --history nightly/
+
 The unit of evidence of files is an occasion (a file of runs made within
 minutes): fewer than 5 per side prove nothing about two endpoints. docs/compare.md
 says how the command tests, and how often it is wrong.
@@ -50,6 +53,14 @@ pub(crate) struct Compare {
     /// Take these files and directories as the later side.
     #[arg(long, value_name = "RUNS", num_args = 1.., requires = "before", conflicts_with = "commands")]
     pub(crate) after: Vec<PathBuf>,
+    /// Say when a figure changed over many occasions: directories and files as above, each file an
+    /// occasion; traces; or lists of lines "DATE VALUE LABEL" or "DATE FILE LABEL".
+    #[arg(long, value_name = "RUNS", num_args = 1.., conflicts_with_all = ["sides", "before", "after", "commands", "bisect"])]
+    pub(crate) history: Vec<PathBuf>,
+    /// Print the labels of --history between which the last change lies, the later first:
+    /// git bisect start $(stopgap compare --history RUNS --bisect-hint).
+    #[arg(long, requires = "history", conflicts_with_all = ["json", "ktap", "annotations"])]
+    pub(crate) bisect_hint: bool,
     /// Run this command by sh -c and measure it. Give it twice, the earlier side first. Its output
     /// is not shown.
     #[arg(long = "run", value_name = "CMD", allow_hyphen_values = true)]
@@ -102,7 +113,8 @@ pub(crate) struct Compare {
     /// request, as write..read [default: run where each trace has a whole one, else second].
     #[arg(long, value_name = "UNIT", value_parser = per, conflicts_with = "commands")]
     pub(crate) per: Option<Per>,
-    /// Print JSON (schema stopgap.compare/1, of traces stopgap.moved/1) instead of the screen.
+    /// Print JSON (schema stopgap.compare/1, of traces stopgap.moved/1, with --history
+    /// stopgap.change-points/1) instead of the screen.
     #[arg(long, conflicts_with_all = ["ktap", "annotations"])]
     pub(crate) json: bool,
     #[command(flatten)]

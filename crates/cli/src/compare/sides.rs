@@ -116,7 +116,7 @@ pub(super) fn read(
 /// Which series of records are compared was chosen file by file, each its largest load. A run that ended by time may lack that
 /// one: then the largest load that every file has is read instead. Gives the warning that says so. Where files have none in
 /// common they stay as they are, and the check whether they can be compared names the differences.
-fn agree(
+pub(super) fn agree(
     sides: &mut [Vec<(PathBuf, Read)>; 2],
     options: &read::Options,
 ) -> Result<Option<String>, Failure> {
@@ -190,7 +190,7 @@ fn runs((file, read): (PathBuf, Read), whole: bool) -> Vec<Run> {
 }
 
 /// Content of one file.
-fn one(file: &Path, options: &read::Options) -> Result<Read, Failure> {
+pub(super) fn one(file: &Path, options: &read::Options) -> Result<Read, Failure> {
     let bytes = contents(file)?;
     if bytes.starts_with(b"{") && Gathered::is_named_in(&String::from_utf8_lossy(&bytes)) {
         let alone = "it holds both sides of a comparison: give it alone, as stopgap compare FILE";
@@ -238,7 +238,7 @@ fn too_many(path: &Path) -> Failure {
     )
 }
 
-fn contents(path: &Path) -> Result<Vec<u8>, Failure> {
+pub(super) fn contents(path: &Path) -> Result<Vec<u8>, Failure> {
     input_file::whole(path, input_file::LARGEST_RECORD).map_err(|error| wrong(path, &error))
 }
 

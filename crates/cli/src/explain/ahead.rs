@@ -19,7 +19,7 @@ struct Decoder {
 }
 
 /// Reads `input` with its columns decoded in another thread. Where there is one CPU, or no thread can be made, this one decodes.
-pub(super) fn decoded<R: Read + Seek + Send + 'static>(input: Input<R>) -> Input<R> {
+pub(crate) fn decoded<R: Read + Seek + Send + 'static>(input: Input<R>) -> Input<R> {
     if !thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1) {
         return input;
     }

@@ -65,14 +65,9 @@ fn levels(
     row: &mut Row,
 ) -> Result<HasData, String> {
     let figure = |run: &Run| -> Figure<f64> {
-        let value = match endpoint {
-            Endpoint::Median => run.median,
-            Endpoint::P99 => run.p99,
-            Endpoint::P999 => run.p999,
-            Endpoint::Number(name) | Endpoint::Mean(name) => run.numbers.get(name).copied(),
-            Endpoint::StallRate | Endpoint::StallTime => None,
-        };
-        let value = value.ok_or_else(|| format!("has no {endpoint}"))?;
+        let value = endpoint
+            .value(run)
+            .ok_or_else(|| format!("has no {endpoint}"))?;
         if value.is_finite() {
             Ok(value)
         } else {

@@ -209,6 +209,23 @@ impl Endpoint {
         Endpoint::StallTime,
     ];
 
+    /// The run's figure; `None` where it has none.
+    #[must_use]
+    pub fn value(&self, run: &Run) -> Option<f64> {
+        let per_second = |amount: f64| {
+            let seconds = run.stalls?.duration_ns as f64 / 1e9;
+            (seconds > 0.0).then(|| amount / seconds)
+        };
+        match self {
+            Endpoint::Median => run.median,
+            Endpoint::P99 => run.p99,
+            Endpoint::P999 => run.p999,
+            Endpoint::StallRate => per_second(run.stalls?.count as f64),
+            Endpoint::StallTime => per_second(run.stalls?.time_ns? as f64 / 1e6),
+            Endpoint::Number(name) | Endpoint::Mean(name) => run.numbers.get(name).copied(),
+        }
+    }
+
     /// Whether the run says anything of it.
     pub(super) fn is_in(&self, run: &Run) -> bool {
         match self {
