@@ -9,7 +9,7 @@ use crate::compare::effect_shown;
 use crate::headline::{Headline, change};
 use crate::table::{Screen, Style, Table, WIDEST};
 use crate::terminal::BARS;
-use crate::text::{command_line, count, level, number, per_cent};
+use crate::text::{command_line, count, level, per_cent};
 
 /// Columns of the history as bars.
 const COLUMNS: usize = 60;
@@ -39,7 +39,7 @@ pub(crate) fn headline(record: &ChangePoints) -> Headline {
         }
         (None, Some(power)) if record.verdict.word == Word::NoChange => {
             let size = match power.scale {
-                Scale::Ratio => format!("{} %", number((power.change - 1.0) * 100.0)),
+                Scale::Ratio => format!("{} %", per_cent(power.change - 1.0)),
                 Scale::Difference => level(power.change, &record.unit),
             };
             format!(
@@ -195,7 +195,7 @@ pub(crate) fn between(record: &ChangePoints, change: &Change) -> String {
 }
 
 /// Returns the history as bars, and a line with a mark under each change. A bar is the median of its occasions; the lowest is the
-/// least median, so that a change of a few per cent is seen.
+/// least median but one in twenty, so that a change of a few per cent is seen.
 fn bars(record: &ChangePoints, columns: usize) -> (String, String) {
     let n = record.points.len();
     let columns = columns.min(n);
@@ -210,8 +210,11 @@ fn bars(record: &ChangePoints, columns: usize) -> (String, String) {
         values.sort_unstable_by(f64::total_cmp);
         levels.push(values[values.len() / 2]);
     }
-    let least = levels.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = levels.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    // One that is far out does not press all else together.
+    let mut sorted = levels.clone();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let far = columns / 20;
+    let (least, most) = (sorted[far], sorted[columns - 1 - far]);
     let steps = (BARS.len() - 2) as f64;
     let bar = |level: &f64| {
         let share = (level - least) / (most - least);
@@ -295,7 +298,7 @@ mod tests {
         let record = record(80, 80, 1.0);
         let text = shown(&record);
         assert!(
-            text.starts_with("NO CHANGE FOUND\nno change in 80 points; a lasting change to "),
+            text.starts_with("NO CHANGE FOUND\nno change in 80 occasions; a lasting change to "),
             "{text}"
         );
         assert!(text.contains(" % more would have been found\n"), "{text}");
@@ -303,11 +306,11 @@ mod tests {
         let few = shown(&self::record(3, 3, 1.0));
         assert!(
             few.starts_with(
-                "CANNOT TELL WHETHER IT CHANGED\n3 points; a change can be seen from 12 on"
+                "CANNOT TELL WHETHER IT CHANGED\n3 occasions; a change can be seen from 12 on"
             ),
             "{few}"
         );
         let none = shown(&self::record(0, 0, 1.0));
-        assert!(none.contains("\n0 points; "), "{none}");
+        assert!(none.contains("\n0 occasions; "), "{none}");
     }
 }

@@ -245,6 +245,10 @@ impl ChangePoints {
             of.before.runs = last.good + 1;
             of.after.runs = self.points.len() - last.bad;
         }
+        of.margin = match self.would_find {
+            Some(power) if power.scale == Scale::Ratio => power.change - 1.0,
+            _ => 0.0,
+        };
         of.verdict.text = format!("{}: {}", self.verdict.word, self.verdict.text);
         of.command.clone_from(&self.command);
         of.warnings.clone_from(&self.warnings);
@@ -390,30 +394,25 @@ fn judge(found: &mut ChangePoints, values: &Values, margin: f64) {
             true => Word::Regression,
             false => Word::Improvement,
         };
-        let of = found.changes.len();
         let effect = compare::effect_text(&last.effect, &found.unit);
         let [good, bad] = [last.good, last.bad].map(|at| &found.points[at].label);
         (
             word,
-            format!(
-                "{} {effect} at the last of {of} changes, between {good} and {bad}",
-                found.what
-            ),
+            format!("{} {effect} between {good} and {bad}", found.what),
         )
     } else if n < LEAST_POINTS {
-        let why = format!(
-            "{n} points; a change can be seen from {LEAST_POINTS} on, 6 on each side of it"
-        );
+        let s = if n == 1 { "" } else { "s" };
+        let why = format!("{n} occasion{s}; a change can be seen from {LEAST_POINTS} on");
         (Word::Inconclusive, why)
     } else {
         found.would_find = power(values);
         match found.would_find {
             Some(power) if power.scale == Scale::Difference || power.change <= 2.0 => {
-                (Word::NoChange, format!("no change in {n} points"))
+                (Word::NoChange, format!("no change in {n} occasions"))
             }
             _ => (
                 Word::Inconclusive,
-                format!("the noise of {n} points would hide even a change to twice as much"),
+                format!("the noise of {n} occasions would hide even a change to twice as much"),
             ),
         }
     };

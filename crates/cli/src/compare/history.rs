@@ -26,6 +26,7 @@ use stopgap_stats::change_points::{
 use stopgap_stats::compare::{Endpoint, Run};
 use stopgap_stats::document::Document;
 use stopgap_stats::explain::{self, Explain, Findings, Idleness};
+use stopgap_stats::quantile::median;
 use stopgap_stats::read::{self, Format, Read, compatible};
 use stopgap_trace::Input;
 
@@ -86,6 +87,9 @@ struct Found {
     /// The files that were read, by device and inode.
     files: BTreeSet<(u64, u64)>,
 }
+
+/// Why a file is refused.
+const TWICE: &str = "it is named twice: an occasion counts once";
 
 /// What a list says of a file.
 #[derive(Default)]
@@ -253,12 +257,7 @@ impl Found {
             false => told.label,
         };
         if kind.is_file() && is_trace(path) {
-            let (account, start, commit) = explained(path)?;
-            let label = match told.date.is_none() && label == name() {
-                true => commit.unwrap_or(label),
-                false => label,
-            };
-            return self.put(path, told.date.or(start), label, Figure::Trace(account));
+            return self.trace(path, told.date, label);
         }
         let bytes = contents(path)?;
         if is_explained(&bytes) {
@@ -283,15 +282,40 @@ impl Found {
         if all.is_empty() {
             return Err(wrong(path, &"there is no occasion in it"));
         }
-        let values = |line: &Line| matches!(line.of, Of::Value(_));
-        if !lists && !all.iter().all(values) {
-            return Err(wrong(path, &"neither figures nor a record nor a trace"));
+        if !lists {
+            // A file among others is one occasion, as in a comparison.
+            let alone = |line: &Line| match line.of {
+                Of::Value(value) if line.date_unix_s.is_none() && line.label.is_empty() => {
+                    Some(value)
+                }
+                _ => None,
+            };
+            let values: Option<Vec<f64>> = all.iter().map(alone).collect();
+            let values = values.and_then(median);
+            let Some(value) = values else {
+                // Traces of other tools are text, too.
+                return self.trace(path, told.date, label);
+            };
+            return self.put(path, told.date, label, Figure::Value(value));
         }
-        self.files.extend(identity(path).ok());
+        if !self
+            .files
+            .insert(identity(path).map_err(|error| wrong(path, &error))?)
+        {
+            return Err(wrong(path, &TWICE));
+        }
         for line in all {
             self.line(path, line)?;
         }
         Ok(())
+    }
+
+    /// Takes a trace, which is explained.
+    fn trace(&mut self, path: &Path, date: Option<u64>, label: String) -> Result<(), Failure> {
+        let (account, start, commit) = explained(path)?;
+        let own = path.file_stem().unwrap_or_default().to_string_lossy() == label;
+        let label = commit.filter(|_| own).unwrap_or(label);
+        self.put(path, date.or(start), label, Figure::Trace(account))
     }
 
     /// Takes an occasion of a list.
@@ -336,8 +360,11 @@ impl Found {
         self.room(path)?;
         let there = fs::metadata(path).map_err(|error| wrong(path, &error))?;
         if !self.files.insert((there.dev(), there.ino())) {
-            return Err(wrong(path, &"it is named twice: an occasion counts once"));
+            return Err(wrong(path, &TWICE));
         }
+        // A name may begin with its date.
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let date = date.or_else(|| unix_seconds(name.get(..10)?));
         self.undated += usize::from(date.is_none());
         let date = date.or(u64::try_from(there.mtime()).ok());
         self.occasions.push(Occasion {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::fit::{Best, Step, fit, models, steps};
+use crate::quantile::median_of_sorted;
 
 /// Values on each side of a step.
 pub(super) const LEAST: usize = 5;
@@ -61,15 +62,8 @@ struct Clean {
 }
 
 pub(super) fn median(values: &mut [f64]) -> f64 {
-    let middle = values.len() / 2;
-    if values.is_empty() {
-        return f64::NAN;
-    }
     values.sort_unstable_by(f64::total_cmp);
-    match values.len() % 2 {
-        0 => f64::midpoint(values[middle - 1], values[middle]),
-        _ => values[middle],
-    }
+    median_of_sorted(values).unwrap_or(f64::NAN)
 }
 
 /// The least distance of two values that differ; 0 where none do.
