@@ -3,7 +3,6 @@
 use stopgap_events::date::utc;
 use stopgap_stats::change_points::{Change, ChangePoints, Moved, Word};
 use stopgap_stats::compare::Scale;
-use stopgap_stats::explain::cause_in_words;
 
 use crate::compare::effect_shown;
 use crate::headline::{Headline, change};
@@ -39,6 +38,8 @@ pub(crate) fn headline(record: &ChangePoints) -> Headline {
         }
         (None, Some(power)) if record.verdict.word == Word::NoChange => {
             let size = match power.scale {
+                // Counts that never vary.
+                Scale::Ratio if power.change < 1.0 + 1e-6 => "anything".to_owned(),
                 Scale::Ratio => format!("{} %", per_cent(power.change - 1.0)),
                 Scale::Difference => level(power.change, &record.unit),
             };
@@ -140,11 +141,10 @@ pub(crate) fn moved(moved: &Moved, unit: &str) -> String {
 }
 
 /// Returns a cause in words.
-fn doing(cause: &str) -> String {
-    let words = cause_in_words(cause);
-    match words.starts_with("for ") {
-        true => format!("waiting {words}"),
-        false => words.to_owned(),
+fn doing(cause: &str) -> &str {
+    match cause {
+        "something" => "asleep, and nothing says for what",
+        other => stopgap_stats::history::doing(other),
     }
 }
 

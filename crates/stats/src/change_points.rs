@@ -408,7 +408,11 @@ fn judge(found: &mut ChangePoints, values: &Values, margin: f64) {
         found.would_find = power(values);
         match found.would_find {
             Some(power) if power.scale == Scale::Difference || power.change <= 2.0 => {
-                (Word::NoChange, format!("no change in {n} occasions"))
+                let of = match found.changes.is_empty() {
+                    true => String::new(),
+                    false => format!(" of {} % or more", 100.0 * margin),
+                };
+                (Word::NoChange, format!("no change{of} in {n} occasions"))
             }
             _ => (
                 Word::Inconclusive,

@@ -8,6 +8,7 @@ mod bounds;
 mod campaign;
 mod check;
 mod compare;
+mod compare_history;
 mod compare_many;
 mod compare_run;
 mod compatibility;

@@ -126,6 +126,11 @@ fn picture(record: &ChangePoints) -> Chart {
         }
         begins = change.at;
     }
+    // Linear axes begin at 0, where a change of a few per cent is not seen.
+    let scale = match record.points.iter().all(|point| point.value > 0.0) {
+        true => Scale::Log,
+        false => Scale::Linear,
+    };
     let mut table = Table::new("date | label | value | change");
     for point in from..n {
         let here = record.changes.iter().find(|change| change.at == point);
@@ -152,11 +157,7 @@ fn picture(record: &ChangePoints) -> Chart {
             format!("{}, occasion by occasion", record.what),
             "A mark is an occasion. A line is the median between two changes. The shaded time holds the change with 95 % confidence.",
             Axis::new(times.title, times.unit, Scale::Linear),
-            Axis::new(
-                &record.what,
-                &record.unit,
-                super::chart::scale(record.points.iter().map(|point| point.value)),
-            ),
+            Axis::new(&record.what, &record.unit, scale),
         )
     }
 }

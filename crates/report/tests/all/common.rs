@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use stopgap_events::machine::Privilege;
 use stopgap_events::question::Question;
-use stopgap_report::html::{Document, Source};
+use stopgap_report::html::{self, Document, Source};
+use stopgap_stats::change_points::{History, Point};
 use stopgap_stats::compare::{self, Side};
 use stopgap_stats::histogram::Recorder;
 use stopgap_stats::history::{self, Adder, Key, Sum, Unread};
@@ -497,6 +498,23 @@ pub(crate) fn history() -> Document {
     }))
 }
 
+/// A history of 90 occasions, of which the last 40 take 30 % longer.
+fn change_points() -> Document {
+    let point = |t: usize| Point {
+        date_unix_s: Some(86_400 * (20_000 + t as u64)),
+        label: format!("c{t} <b>"),
+        value: 1e6 * (1.0 + (t * 7 % 13) as f64 / 200.0) * if t < 50 { 1.0 } else { 1.3 },
+    };
+    let history = History {
+        what: "median".to_owned(),
+        unit: "ns".to_owned(),
+        points: (0..90).map(point).collect(),
+        ..History::default()
+    };
+    let record = stopgap_stats::change_points::change_points(&history, &[]);
+    Document::Other(Box::new(html::change_points(&record, "history.json")))
+}
+
 /// A record of every kind, of two machines.
 pub(crate) fn sources() -> Vec<Source> {
     let mut documents = vec![
@@ -508,6 +526,7 @@ pub(crate) fn sources() -> Vec<Source> {
     documents.push(explain());
     documents.push(comparison());
     documents.push(history());
+    documents.push(change_points());
     let named = |(index, document)| Source {
         name: format!("record-{index}.json"),
         document,

@@ -185,7 +185,12 @@ pub(super) fn find(x: &[f64], series: usize) -> Vec<Found> {
         }
         match gone {
             Some(at) => places.remove(at),
-            None => return all,
+            None => {
+                // A place may have moved beyond its neighbour's.
+                all.sort_by_key(|found| found.at);
+                all.dedup_by_key(|found| found.at);
+                return all;
+            }
         };
     }
 }
