@@ -181,14 +181,16 @@ pub(crate) fn date(record: &ChangePoints, at: usize) -> String {
     }
 }
 
-/// Returns the points between which a change lies.
+/// Returns the points between which a change lies, by the first word of their labels: the rest may be a commit's subject.
 pub(crate) fn between(record: &ChangePoints, change: &Change) -> String {
     let named = |at: usize| {
-        let label = &record.points[at].label;
-        match label.chars().count() {
-            0 => date(record, at),
-            1..=LABEL => label.clone(),
-            _ => label.chars().take(LABEL - 1).chain(['…']).collect(),
+        let label = record.points[at].label.split_whitespace().next();
+        match label {
+            None => date(record, at),
+            Some(word) if word.chars().count() > LABEL => {
+                word.chars().take(LABEL - 1).chain(['…']).collect()
+            }
+            Some(word) => word.to_owned(),
         }
     };
     format!("{} and {}", named(change.good), named(change.bad))

@@ -232,7 +232,7 @@ fn read(args: &args::Compare) -> Result<Found, Failure> {
             let equal = pairs.filter(|two| two[0].date == two[1].date).count();
             if equal > 0 {
                 found.warnings.push(format!(
-                    "{equal} occasions have the date of another: these stay in the order in which they were given"
+                    "occasions of one date ({equal}) stay in the order in which they were given"
                 ));
             }
         }

@@ -37,10 +37,14 @@ pub enum World {
     Walk,
     /// Noise on a random walk with steps of a tenth of a standard error.
     SlowWalk,
+    /// Noise, and 15 % of occasions in a mode that is 15 standard errors slower.
+    SlowMode,
+    /// Noise on a level that rises by two standard errors from four to seven tenths of the history.
+    Ramp,
 }
 
 /// Every world.
-pub const WORLDS: [World; 9] = [
+pub const WORLDS: [World; 11] = [
     World::Normal,
     World::Outliers,
     World::Correlated,
@@ -50,6 +54,8 @@ pub const WORLDS: [World; 9] = [
     World::Pareto,
     World::Walk,
     World::SlowWalk,
+    World::SlowMode,
+    World::Ramp,
 ];
 
 impl World {
@@ -66,6 +72,8 @@ impl World {
             World::Pareto => "Pareto tails",
             World::Walk => "random walk",
             World::SlowWalk => "noise on a slow walk",
+            World::SlowMode => "15 % in a slow mode",
+            World::Ramp => "ramp of 2 errors",
         }
     }
 
@@ -99,6 +107,9 @@ impl World {
                     level += 0.1 * crate::noise::normal(random);
                     level + normal
                 }
+                World::SlowMode if unit(random) < 0.15 => normal + 15.0,
+                World::SlowMode => normal,
+                World::Ramp => normal + 2.0 * ((along - 0.4) / 0.3).clamp(0.0, 1.0),
             };
             far * error
         });
@@ -246,7 +257,12 @@ mod tests {
             for seed in 1..=60 {
                 one(world, seed, Some(60 + seed as usize), &mut tally);
             }
-            assert!(tally.false_alarms[0] <= 7, "{world:?}: {tally:?}");
+            // In the last two worlds ours is wrong more often, and the documents say so.
+            let most = match world {
+                World::SlowMode | World::Ramp => 18,
+                _ => 7,
+            };
+            assert!(tally.false_alarms[0] <= most, "{world:?}: {tally:?}");
             // A step of ten errors is news in every world.
             assert!(tally.steps[4][0].near >= 54, "{world:?}: {tally:?}");
         }
