@@ -88,7 +88,7 @@ pub struct ChangePoints {
     pub causes: Vec<OfCause>,
     /// Reasons to doubt it, most important first.
     pub warnings: Vec<String>,
-    /// What was left out, and why.
+    /// Points that were left out, and why.
     pub missing: Vec<Missing>,
 }
 
@@ -97,7 +97,7 @@ pub struct ChangePoints {
 pub struct Point {
     /// When it was, seconds since 1970.
     pub date_unix_s: Option<u64>,
-    /// What was measured: a commit, a version, a file.
+    /// Name of the measured thing: a commit, a version, a file.
     pub label: String,
     /// The figure.
     pub value: f64,
@@ -189,7 +189,7 @@ pub struct Power {
     pub scale: Scale,
     /// At how many places it was put into this very history and found.
     pub found: usize,
-    /// Of how many, which are spread over the middle three fifths.
+    /// Number of places tried, which are spread over the middle three fifths.
     pub of: usize,
 }
 

@@ -74,7 +74,7 @@ impl Sum {
     }
 }
 
-/// What was found in the files.
+/// Occasions of all files, as they are read.
 struct Found {
     asked: read::Options,
     occasions: Vec<Occasion>,
@@ -91,7 +91,7 @@ struct Found {
 /// Why a file is refused.
 const TWICE: &str = "it is named twice: an occasion counts once";
 
-/// What a list says of a file.
+/// Date and label that a list gives a file.
 #[derive(Default)]
 struct Told {
     date: Option<u64>,

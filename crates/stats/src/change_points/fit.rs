@@ -59,7 +59,7 @@ pub(super) struct Best {
     pub(super) cost: f64,
 }
 
-/// What explains a series how well, each as [`Best::cost`].
+/// Costs of the best explanations of a series, each as [`Best::cost`].
 #[derive(Debug)]
 pub(super) struct Fit {
     /// No step: a level, a trend or a walk.
@@ -74,9 +74,9 @@ pub(super) struct Fit {
 
 /// One model's arithmetic, with a step at each place.
 struct Filtered {
-    /// What the model without a step leaves.
+    /// Residuals of the model without a step.
     rest: Vec<f64>,
-    /// Of each place: what a step there has in common with `rest`, and its own length squared where the model's other parts
+    /// For each place, the product of a step there with `rest`, and the step's squared length after the model's other parts
     /// are taken out of it.
     steps: Vec<(f64, f64)>,
     /// `rest`, squared and added up, with the floor.
@@ -182,8 +182,7 @@ impl Filtered {
     }
 }
 
-/// Fits every model to `y`, with a step that leaves `least` values on each side. `floor` is what a value is uncertain by, squared,
-/// whatever the model says.
+/// Fits every model to `y`, with a step that leaves `least` values on each side. `floor` is the variance of a value's rounding.
 ///
 /// `None` where there are fewer than twice `least` and two values.
 pub(super) fn fit(y: &[f64], floor: f64, least: usize) -> Option<Fit> {

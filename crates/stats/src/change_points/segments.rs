@@ -20,13 +20,13 @@ const CLIP: f64 = 3.0;
 /// A step of a history of up to 50 values counts where it is better than anything without a step by so much; see [`called`].
 const EVIDENCE: f64 = 13.0;
 
-/// What more it takes in an endless history.
+/// Evidence added to [`EVIDENCE`] in an endless history.
 const EVIDENCE_OF_LENGTH: f64 = 6.0;
 
-/// What more it takes in one of several parts, times the logarithm of their number.
+/// Evidence added for one of several parts, times the logarithm of their number.
 const EVIDENCE_OF_PART: f64 = 3.0;
 
-/// What more it takes beside a trend or a walk.
+/// Evidence added beside a trend or a walk.
 const EVIDENCE_OF_MOVING: f64 = 5.0;
 
 /// By how much it must be better than a cubic curve: a step of a level, and one beside a trend or a walk.

@@ -130,7 +130,7 @@ fn unit(random: &mut Random) -> f64 {
     ((random.bits() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }
 
-/// What one method reported of the histories with one step.
+/// Reports of one method on the histories with one step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reported {
     /// Histories of which any change was reported.
@@ -161,14 +161,13 @@ impl Reported {
 pub struct Tally {
     /// Histories.
     pub histories: u32,
-    /// Of those without a step: how many ours called changed, and Otava.
+    /// Histories without a step that ours called changed, and Otava.
     pub false_alarms: [u32; 2],
-    /// Of those without a step and without a call: where a change of the size that we say would have been found was put into fresh
-    /// noise, and found.
+    /// Histories without a call; and how many had a change found in fresh noise, of the size that we say would have been found.
     pub power: [u32; 2],
-    /// Of each step: ours, and Otava's.
+    /// Reports for each step: ours, and Otava's.
     pub steps: [[Reported; 2]; STEPS.len()],
-    /// Of each step: how often our interval of the place nearest to it held it, and that of the size.
+    /// Histories, for each step, in which our interval of the nearest place held it, and that of the size.
     pub held: [[u32; 2]; STEPS.len()],
     /// Widths of the former, added up.
     pub width: [u32; STEPS.len()],
