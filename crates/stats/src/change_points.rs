@@ -388,7 +388,7 @@ fn judge(found: &mut ChangePoints, values: &Values, margin: f64) {
         }
     };
     let n = found.points.len();
-    found.last = found.changes.iter().rposition(|change| counts(change));
+    found.last = found.changes.iter().rposition(counts);
     let (word, text) = if let Some(last) = found.last() {
         let word = match last.worse {
             true => Word::Regression,

@@ -274,7 +274,7 @@ fn whatever_a_list_holds() {
             "5\n2026-01-01 5\n",
             "1 of 2 occasions have a date: give all of them one, or none",
         ),
-        ("list\n", "neither a number nor a date"),
+        ("list\n", "list: it is no trace: "),
         ("\u{0}\n", "neither a number nor a date"),
     ] {
         let says = says.strip_prefix("it is no history: ").unwrap_or(says);

@@ -301,7 +301,7 @@ pub(super) fn jump(x: &[f64], at: usize) -> Option<Jump> {
     let y = near(x, &clean, at);
     // The model that explains them best with a step there; a level that moves has to earn its place.
     let best = models()
-        .flat_map(|model| {
+        .filter_map(|model| {
             let price = if model.stays() {
                 0.0
             } else {
