@@ -38,7 +38,6 @@ use stopgap_events::machine::Missing;
 use stopgap_events::words;
 
 use crate::compare::{self, Comparison, Effect, Row, RowWord, Scale};
-use crate::document::schema_named_in;
 use segments::{Found, deviation, find, is_changed, jump, median};
 
 pub use segments::LEAST_POINTS;
@@ -209,15 +208,6 @@ pub struct History {
 }
 
 impl ChangePoints {
-    /// Reads a document.
-    ///
-    /// # Errors
-    /// No JSON of ours.
-    pub fn from_json(text: &str) -> Result<ChangePoints, serde_json::Error> {
-        schema_named_in(text)?;
-        serde_json::from_str(text)
-    }
-
     /// Returns the last change as a comparison of before and after, for the forms of gates. Where there is none, the same within
     /// what would have been found.
     #[must_use]
