@@ -200,7 +200,7 @@ fn document(text: &str, name: &str) -> Result<Document, String> {
         other => {
             let other: String = other.chars().take(80).collect();
             return Err(format!(
-                "its schema is '{other}'; a report is made of {}, {}, {}, {}, {}, {} and {}",
+                "its schema is '{other}'; a report is made of {}, {}, {}, {}, {}, {}, {} and {}",
                 record::SCHEMA,
                 replay::SCHEMA,
                 explain::SCHEMA,

@@ -35,6 +35,7 @@ pub mod simulate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
+use stopgap_events::order::SortRows;
 use stopgap_events::words;
 
 use crate::compare::{self, Comparison, Effect, Row, RowWord, Scale};
@@ -468,7 +469,7 @@ fn moved(parts: &[(&str, Vec<f64>)], (from, to): (usize, usize), at: usize) -> V
     }
     all.retain(|moved| moved.p <= compare::LEVEL);
     let size = |moved: &Moved| moved.effect.value.unwrap_or(0.0).abs();
-    all.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    all.sort_rows(|a, b| size(b).total_cmp(&size(a)));
     all
 }
 

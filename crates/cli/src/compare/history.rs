@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use stopgap_events::date::unix_seconds;
 use stopgap_events::machine::Missing;
+use stopgap_events::order::SortRows;
 use stopgap_explain::{Explainer, LOSS_LIMIT, Options};
 use stopgap_kernel::Linux;
 use stopgap_kernel::clock::Clock;
@@ -227,7 +228,7 @@ fn read(args: &args::Compare) -> Result<Found, Failure> {
     match dated.count() {
         0 => {}
         all if all == found.occasions.len() => {
-            found.occasions.sort_by_key(|one| one.date);
+            found.occasions.sort_rows_by_key(|one| one.date);
             let pairs = found.occasions.windows(2);
             let equal = pairs.filter(|two| two[0].date == two[1].date).count();
             if equal > 0 {

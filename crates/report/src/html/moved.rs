@@ -1,5 +1,6 @@
 //! What moved between traces: difference flame pictures, and the figures.
 
+use stopgap_events::order::SortRows;
 use stopgap_stats::compare::moved::{Family, FigureWord, Moved, Picture, Word};
 
 use super::flame::{self, Look, Node};
@@ -45,7 +46,7 @@ fn section(moved: &Moved, name: &str, sides: &str) -> String {
     ));
     // The one that shows what moved is open.
     let mut pictures: Vec<&Picture> = moved.pictures.iter().collect();
-    pictures.sort_by_key(|picture| !picture.frames.iter().any(|frame| frame.word.is_proven()));
+    pictures.sort_rows_by_key(|picture| !picture.frames.iter().any(|frame| frame.word.is_proven()));
     let mut pictures = (pictures.into_iter()).filter_map(|picture| figure(moved, picture));
     section.add(&pictures.next().unwrap_or_default());
     let proven = || {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use stopgap_events::order::SortRows;
+
 use super::fit::{Best, Step, fit, models, steps};
 use crate::quantile::median_of_sorted;
 
@@ -187,7 +189,7 @@ pub(super) fn find(x: &[f64], series: usize) -> Vec<Found> {
             Some(at) => places.remove(at),
             None => {
                 // A place may have moved beyond its neighbour's.
-                all.sort_by_key(|found| found.at);
+                all.sort_rows_by_key(|found| found.at);
                 all.dedup_by_key(|found| found.at);
                 return all;
             }

@@ -29,6 +29,7 @@ pub mod simulate;
 use std::collections::{BTreeMap, BTreeSet};
 
 use stopgap_events::machine::Missing;
+use stopgap_events::order::SortRows;
 
 use crate::quantile::median;
 
@@ -234,7 +235,7 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
     let mut rows: Vec<Row<'_>> = Vec::new();
     let mut left_out = 0;
     for mut family in by_family.into_values() {
-        family.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.0.cmp(b.1.0)));
+        family.sort_rows(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.0.cmp(b.1.0)));
         left_out += family.len().saturating_sub(MOST);
         family.truncate(MOST);
         rows.extend(family.into_iter().map(|(_, row)| row));
@@ -319,7 +320,7 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
         let word = words.get(rows[same_as[row]].0).copied();
         words.insert(key, word.unwrap_or(FigureWord::NotProven));
     }
-    figures.sort_by(|a, b| {
+    figures.sort_rows(|a, b| {
         let open = |figure: &Figure| !figure.word.is_proven();
         let counted = |figure: &Figure| figure.family == Family::Count;
         let far = |figure: &Figure| figure.difference.map_or(-1.0, f64::abs);
@@ -523,7 +524,7 @@ fn own_frames(all: Frames, least: f64) -> Vec<Frame> {
         .into_iter()
         .filter(|(_, (amounts, _))| amounts[0] + amounts[1] >= least)
         .collect();
-    kept.sort_by(|(_, (a, _)), (_, (b, _))| (b[0] + b[1]).total_cmp(&(a[0] + a[1])));
+    kept.sort_rows(|(_, (a, _)), (_, (b, _))| (b[0] + b[1]).total_cmp(&(a[0] + a[1])));
     kept.truncate(MOST_FRAMES);
     let kept: Frames = kept.into_iter().collect();
     let mut below: BTreeMap<&[String], [f64; 2]> = BTreeMap::new();
