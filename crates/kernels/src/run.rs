@@ -203,7 +203,7 @@ pub fn dry_run(flags: &Flags, records: &Path) -> String {
             "" => String::new(),
             words => format!(" with {words}"),
         };
-        let named = stopgap_report::text::plain(&format!("{kernel}{with}")).to_string();
+        let named = stopgap_report::text::plain(&format!("{kernel}{with}"));
         text.push_str(&format!("  {named}\n"));
     }
     text.push_str("workloads\n");
