@@ -3,6 +3,7 @@
 use stopgap_events::date::utc;
 use stopgap_stats::change_points::{Change, ChangePoints, Moved, Word};
 use stopgap_stats::compare::Scale;
+use stopgap_stats::quantile::low_median;
 
 use crate::compare::effect_shown;
 use crate::headline::{Headline, change};
@@ -205,12 +206,10 @@ fn bars(record: &ChangePoints, columns: usize) -> (String, String) {
     let mut levels = Vec::new();
     for parts in 0..columns {
         let within = record.points.iter().enumerate();
-        let mut values: Vec<f64> = within
+        let values = within
             .filter(|(at, _)| column(*at) == parts)
-            .map(|(_, point)| point.value)
-            .collect();
-        values.sort_unstable_by(f64::total_cmp);
-        levels.push(values[values.len() / 2]);
+            .map(|(_, point)| point.value);
+        levels.extend(low_median(values.collect()));
     }
     // One that is far out does not press all else together.
     let mut sorted = levels.clone();
