@@ -396,3 +396,43 @@ fn boot(
     }
     Ok(booted)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(kernels: &[&str], append: &[&str]) -> Flags {
+        let owned = |words: &[&str]| words.iter().map(ToString::to_string).collect();
+        Flags {
+            kernels: owned(kernels),
+            append: owned(append),
+            cells: Vec::new(),
+            seeds: 5,
+            jobs: 2,
+            limit: Nanos::secs(60),
+            margin: 0.002,
+            functions: false,
+            command: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn command_lines_go_to_their_kernels() {
+        let text = |append: &[&str]| {
+            let flags = flags(&["one", "other"], append);
+            flags
+                .appends_fit()
+                .map(|()| dry_run(&flags, Path::new("/r")))
+        };
+        assert!(text(&[]).unwrap().contains("  one\n  other\n"));
+        let both = text(&["a=1 b"]).unwrap();
+        assert!(
+            both.contains("  one with a=1 b\n  other with a=1 b\n"),
+            "{both}"
+        );
+        let each = text(&["", "a=1"]).unwrap();
+        assert!(each.contains("  one\n  other with a=1\n"), "{each}");
+        let wrong = text(&["", "a", "b"]).unwrap_err().to_string();
+        assert!(wrong.contains("3 times --append for 2 kernels"), "{wrong}");
+    }
+}

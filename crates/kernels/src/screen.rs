@@ -353,7 +353,14 @@ fn middle(values: &[f64]) -> f64 {
 /// Describes the possible causes of a difference, with the first options that differ.
 pub(crate) fn cause(record: &Kernels, against: &Against) -> String {
     match against.cause {
-        Cause::SameImage => "one and the same image on both sides".to_owned(),
+        Cause::SameImage => {
+            let [before, after] =
+                [against.before, against.after].map(|side| &record.kernels[side].command_line);
+            match before == after {
+                true => "one and the same image on both sides".to_owned(),
+                false => "a difference is of the command lines: one image on both sides".to_owned(),
+            }
+        }
         Cause::Code => "a difference is of code: the configurations are the same".to_owned(),
         Cause::Unknown => {
             let sides = [against.before, against.after].map(|side| {

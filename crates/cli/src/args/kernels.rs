@@ -18,7 +18,7 @@ stopgap kernels linux-image-6.1.*.deb linux-image-6.12.*.deb
 stopgap kernels old/bzImage new/bzImage --gate --margin 0.2%
 git bisect run sh -c 'make bzImage || exit 125
   stopgap kernels --bisect good.bzImage arch/x86/boot/bzImage'
-stopgap kernels host host --append '' --append init_on_alloc=1
+stopgap kernels host host --append '' --append init_on_alloc=0
 
 Workloads: pbobench, agua (with N: pbobench:10000), freegap-posted,
 freegap-innermprot, freegap-innerremap, roundtrip, fork; vgem, dma-heap,
