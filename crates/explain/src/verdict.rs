@@ -63,22 +63,27 @@ pub(crate) fn judge(findings: &Findings, seen: &Seen) -> Verdict {
     verdict
 }
 
+/// Names the longest stall of slow operations, of which the longest is first.
+fn longest(all: &[Slow]) -> String {
+    // Who waits for a child waits for the child's stall: that one has the cause.
+    let own = |slow: &&Slow| {
+        let child = leading(slow).is_some_and(|part| part.cause == "child");
+        slow.excess_ns >= STALL_NS && !child
+    };
+    let first = all.first();
+    match all.iter().find(own).or(first) {
+        None => String::new(),
+        Some(own) if first == Some(own) => format!(", the longest {}", told(own)),
+        Some(own) => format!(", the longest but for waits for a child {}", told(own)),
+    }
+}
+
 /// The verdict by the events that are there.
 fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
     // All of them, not only those that are listed.
     let stalls: u64 = findings.calls.iter().map(|calls| calls.stalls).sum();
     let long = (stalls > 0).then(|| {
-        // Who waits for a child waits for the child's stall: that one has the cause.
-        let own = |slow: &&Slow| {
-            let child = leading(slow).is_some_and(|part| part.cause == "child");
-            slow.excess_ns >= STALL_NS && !child
-        };
-        let first = findings.slow.first();
-        let worst = match findings.slow.iter().find(own).or(first) {
-            None => String::new(),
-            Some(own) if first == Some(own) => format!(", the longest {}", told(own)),
-            Some(own) => format!(", the longest but for waits for a child {}", told(own)),
-        };
+        let worst = longest(&findings.slow);
         let time = findings.calls.iter().map(|calls| calls.stalls_ns).sum();
         (time, format!("{}{worst}", count(stalls, time)))
     });
@@ -407,5 +412,21 @@ mod tests {
             links: vec![own, held],
         };
         assert_eq!(lost(&waiting), 70);
+    }
+
+    /// A wait of less than 10 ms is no stall, and is not named as the longest in the place of a wait for a child.
+    #[test]
+    fn a_short_wait_is_not_the_longest_stall() {
+        let child = slow(None, "child");
+        let io = |ns| Slow {
+            excess_ns: ns,
+            call: "pread64".to_owned(),
+            ..slow(None, "io")
+        };
+        let text = longest(&[child.clone(), io(STALL_NS - 1)]);
+        assert!(!text.contains("pread64"), "{text}");
+        let text = longest(&[child, io(STALL_NS)]);
+        assert!(text.contains("but for waits for a child pread64"), "{text}");
+        assert_eq!(longest(&[]), "");
     }
 }
