@@ -96,7 +96,7 @@ fn systemd_accepts_the_units() {
         verify.arg(copy);
         units += 1;
     }
-    assert_eq!(units, 3);
+    assert_eq!(units, 4);
     match verify.output() {
         Ok(said) => assert_eq!(
             (said.status.code(), text(&said.stderr).as_str()),

@@ -112,7 +112,7 @@ pub(super) fn judge(
     if let (Some(once), false) = (once, p.is_empty()) {
         let text = format!(
             "{once}: what differs between any two occasions cannot be told from a change. Compare two commands with --run, or \
-             {ENOUGH} occasions or more a side, made in turn"
+             {ENOUGH} occasions or more a side, made in turn (over reboots: stopgap campaign)"
         );
         return verdict(Word::Inconclusive, text);
     }
