@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use stopgap_cli::{Failure, print, progress_bar, tell};
 use stopgap_kernel::signals;
@@ -12,6 +11,8 @@ use stopgap_stats::anytime::least_units;
 use stopgap_stats::anytime::simulate::{
     ALPHAS, CHANGES, EARLY, EQUAL, MARGIN, PEERS, Tally, UNEQUAL, UNITS, World, one,
 };
+
+use crate::common::simulated;
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -22,9 +23,6 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
-
-/// Threads that simulate; the result does not depend on their number.
-const THREADS: u32 = 2;
 
 /// One world's tallies, one for each change.
 type Tallies = [Tally; CHANGES.len()];
@@ -71,44 +69,20 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
 
 /// Simulates one world in several threads. `told` is called from this one now and then.
 fn simulate(world: World, flags: &Flags, done: &AtomicU32, told: impl Fn()) -> Tallies {
-    let part = |first: u32| {
-        let mut tallies = Tallies::default();
-        for number in (first..flags.simulations).step_by(THREADS as usize) {
-            if signals::interrupted() {
-                break;
-            }
-            one(
-                world,
-                flags.seed.wrapping_add(u64::from(number)),
-                &mut tallies,
-            );
-            done.fetch_add(1, Ordering::Relaxed);
-        }
-        tallies
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS)
-            .map(|first| scope.spawn(move || part(first)))
-            .collect();
-        while !threads
-            .iter()
-            .all(std::thread::ScopedJoinHandle::is_finished)
-        {
-            std::thread::sleep(Duration::from_millis(100));
-            told();
-        }
-        let mut tallies = Tallies::default();
-        for thread in threads {
-            // A panic has been printed already; this one only passes it on.
-            let other = thread
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            for (tally, other) in tallies.iter_mut().zip(other) {
+    simulated(
+        flags.simulations,
+        done,
+        |number, tallies: &mut Tallies| {
+            let seed = flags.seed.wrapping_add(u64::from(number));
+            one(world, seed, tallies);
+        },
+        |all, part| {
+            for (tally, other) in all.iter_mut().zip(part) {
                 tally.add(other);
             }
-        }
-        tallies
-    })
+        },
+        told,
+    )
 }
 
 /// All tables.

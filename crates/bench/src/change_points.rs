@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use stopgap_cli::{Failure, print, progress_bar, tell};
 use stopgap_kernel::signals;
 use stopgap_report::text::thousands;
 use stopgap_stats::change_points::simulate::{NEAR, STEPS, Tally, WORLDS, World, one};
+
+use crate::common::simulated;
 
 #[derive(clap::Args)]
 pub(crate) struct Flags {
@@ -22,9 +23,6 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
-
-/// Threads that simulate; the result does not depend on their number.
-const THREADS: u32 = 2;
 
 /// Simulates every world, and prints the tables.
 pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
@@ -55,39 +53,17 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
 
 /// Simulates one world in several threads. `told` is called from this one now and then.
 fn simulate(world: World, flags: &Flags, done: &AtomicU32, told: impl Fn()) -> Tally {
-    let part = |first: u32| {
-        let mut tally = Tally::default();
-        for number in (first..flags.histories).step_by(THREADS as usize) {
-            if signals::interrupted() {
-                break;
-            }
+    let points = flags.points.map(|n| n as usize);
+    simulated(
+        flags.histories,
+        done,
+        |number, tally: &mut Tally| {
             let seed = flags.seed.wrapping_add(u64::from(number));
-            one(world, seed, flags.points.map(|n| n as usize), &mut tally);
-            done.fetch_add(1, Ordering::Relaxed);
-        }
-        tally
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS)
-            .map(|first| scope.spawn(move || part(first)))
-            .collect();
-        while !threads
-            .iter()
-            .all(std::thread::ScopedJoinHandle::is_finished)
-        {
-            std::thread::sleep(Duration::from_millis(100));
-            told();
-        }
-        let mut tally = Tally::default();
-        for thread in threads {
-            // A panic has been printed already; this one only passes it on.
-            let other = thread
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            tally.add(&other);
-        }
-        tally
-    })
+            one(world, seed, points, tally);
+        },
+        |all, part| all.add(&part),
+        told,
+    )
 }
 
 fn tables(simulated: &[(World, Tally)], flags: &Flags) -> String {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -35,6 +36,53 @@ pub(crate) const BROKEN: u8 = 2;
 pub(crate) const INCONCLUSIVE: u8 = 4;
 /// Seed of the resampling: the same runs always give the same interval.
 const SEED: u64 = 1;
+
+/// Threads of a simulation.
+const THREADS: u32 = 2;
+
+/// Carries out the simulations 0, 1, ... in several threads, until Ctrl-C, and adds their tallies up. Counts them in `done`; `told` is
+/// called from this thread now and then.
+pub(crate) fn simulated<T: Default + Send>(
+    simulations: u32,
+    done: &AtomicU32,
+    one: impl Fn(u32, &mut T) + Sync,
+    add: impl Fn(&mut T, T),
+    told: impl Fn(),
+) -> T {
+    let part = |first: u32| {
+        let mut tally = T::default();
+        for number in (first..simulations).step_by(THREADS as usize) {
+            if signals::interrupted() {
+                break;
+            }
+            one(number, &mut tally);
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+        tally
+    };
+    std::thread::scope(|scope| {
+        let part = &part;
+        let threads: Vec<_> = (0..THREADS)
+            .map(|first| scope.spawn(move || part(first)))
+            .collect();
+        while !threads
+            .iter()
+            .all(std::thread::ScopedJoinHandle::is_finished)
+        {
+            std::thread::sleep(Duration::from_millis(100));
+            told();
+        }
+        let mut tally = T::default();
+        for thread in threads {
+            // A panic has been printed already; this one only passes it on.
+            let other = thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            add(&mut tally, other);
+        }
+        tally
+    })
+}
 
 /// Returns what makes an error of a function a failure, with `what` it was about.
 pub(crate) fn failed<E: Display>(what: impl Display) -> impl FnOnce(E) -> Failure {

@@ -11,7 +11,7 @@ use stopgap_stats::gather::{EMULATED, INSTRUCTIONS, Measured, SYSTEM_CALLS};
 use crate::failure::Failure;
 use crate::run::program;
 
-/// What is counted of every run.
+/// Counters of every run.
 pub(super) struct Counted {
     system_calls: bool,
     instructions: bool,

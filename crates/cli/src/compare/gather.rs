@@ -277,7 +277,7 @@ fn enough_time(asked: &Asked<'_>, pair: Nanos) -> Result<(), Failure> {
     )))
 }
 
-/// What a run took that ended well; whose and of which unit is not known here.
+/// Returns the figures of a run that ended well. The caller fills in label and unit.
 fn measured(elapsed: Nanos, ended: &Ended) -> Measured {
     Measured {
         label: Label::Before,

@@ -141,7 +141,7 @@ fn refuse(args: &args::Compare) -> Result<(), Failure> {
     }
 }
 
-/// What tells a recording from every other one.
+/// Identity of a recording.
 type Recording = (Option<String>, u64, u64);
 
 /// Explains a trace. One that is damaged is no evidence.
@@ -176,7 +176,7 @@ fn one(path: &Path, per: Option<&Per>) -> Result<(Account, Metadata, Option<Reco
     {
         return Err(wrong(
             path,
-            &"no process came of those that were to be recorded",
+            &"none of the processes that were to be recorded started",
         ));
     }
     let trace = &findings.trace;
@@ -203,7 +203,7 @@ fn program(of: &Metadata) -> Option<&str> {
     of.program.as_deref()?.rsplit('/').next()
 }
 
-/// What a trace says of where and how it was recorded.
+/// Where and how a trace was recorded.
 fn circumstances(of: &Metadata) -> Vec<(&'static str, Option<String>)> {
     let machine = of.machine.clone().unwrap_or_default();
     vec![

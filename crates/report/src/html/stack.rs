@@ -16,7 +16,7 @@ pub(super) type Row = (String, Vec<(String, f64)>);
 pub(super) struct Given<'a> {
     pub(super) title: String,
     pub(super) about: &'a str,
-    /// What the axis shows, and its unit.
+    /// Title and unit of the axis.
     pub(super) axis: (&'a str, &'a str),
     /// Heads the table's column of rows.
     pub(super) row: &'a str,

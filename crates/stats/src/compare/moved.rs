@@ -82,7 +82,7 @@ type Row<'k> = (&'k Key, Known);
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Values(pub(crate) [Vec<f64>; 2]);
 
-/// What the test says of one row.
+/// The test's answer for one row.
 #[derive(Debug, Clone)]
 pub(crate) struct Judged {
     /// `None` where it could not be tested.
@@ -173,7 +173,7 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
     };
     let mut missing = Vec::new();
     let lacking = lacking(sides, &mut missing);
-    // What a figure of each trace is divided by; none where a trace has no unit.
+    // The number of units in each trace, by which figures are divided; none where a trace has no unit.
     let units = sides.each_ref().map(|side| {
         let units = side.iter().map(|one| one.units(&per));
         units.collect::<Vec<Option<f64>>>()
@@ -184,7 +184,7 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
         .collect();
     if let Some(first) = without.first() {
         let why = match per {
-            Per::Run => "the recorded program's first thread is not there from begin to end",
+            Per::Run => "the trace lacks a part of the recorded program's first thread",
             Per::Second => "times are no times",
             Per::Roundtrip | Per::Request(_) => "there is none",
         };
@@ -273,7 +273,7 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
             let known: Vec<f64> = side.iter().filter_map(|value| *value).collect();
             (known.len() == side.len()).then(|| median(known)).flatten()
         });
-        // What is 0 in most traces, and can prove nothing, is no news.
+        // Leave out a figure that is 0 in most traces and can prove nothing.
         let rare = judged.is_some_and(|judged| judged.p.is_none()) && could;
         if rare && before == Some(0.0) && after == Some(0.0) {
             continue;
@@ -365,7 +365,7 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
     record
 }
 
-/// Traces a side with which one of `figures` can be told that moves alone.
+/// Returns how many traces a side prove a move of a single one of `figures`.
 fn alone_at(figures: usize) -> usize {
     let enough = LEVEL / figures.max(1) as f64;
     let n = (4..=8).find(|&n| least_p([n, n]) <= enough);

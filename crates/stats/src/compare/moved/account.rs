@@ -9,13 +9,13 @@ use super::{Family, Per};
 /// One figure.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// What is added up.
+    /// Kind of the figure.
     pub family: Family,
     /// Its name; of a chain each hop.
     pub path: Vec<String>,
 }
 
-/// What a trace says, added up.
+/// The sums of a trace.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Account {
     /// The trace's name.
@@ -36,7 +36,7 @@ pub struct Account {
     pub idle: BTreeMap<String, f64>,
     /// Stacks of CPU time, outermost first, milliseconds.
     pub cpu: BTreeMap<Vec<String>, f64>,
-    /// What makes its figures doubtful.
+    /// Reason why its figures are doubtful.
     pub doubt: Option<String>,
 }
 
@@ -199,7 +199,7 @@ impl Account {
             if blame.task.as_deref() == Some(RECORDER) {
                 continue;
             }
-            // Who waited behind it is told by the chains.
+            // The chains name who waited behind it.
             let by = blame.task.as_deref().filter(|_| blame.cause == "run-queue");
             let text = match by {
                 Some(task) => format!("{} had the CPU", stem(task)),
@@ -224,7 +224,7 @@ impl Account {
     }
 }
 
-/// What a chain ends with, in words without names.
+/// Returns the last cause of a chain, in words without names.
 fn end(link: &Link) -> &str {
     match &*link.cause {
         "running" => "another thread ran",

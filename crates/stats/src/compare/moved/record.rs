@@ -12,7 +12,7 @@ use super::Account;
 /// The name and version of the record's form.
 pub const SCHEMA: &str = "stopgap.moved/1";
 
-/// What figures add up.
+/// Kinds of figures.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -113,7 +113,7 @@ impl fmt::Display for Per {
     }
 }
 
-/// What is said of one figure.
+/// Answer for one figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FigureWord {
@@ -123,7 +123,7 @@ pub enum FigureWord {
     Less,
     /// It did not move beyond its scatter, or there are too few traces.
     NotProven,
-    /// One trace a side: nothing can be said of it.
+    /// One trace a side, which proves nothing.
     SeenOnce,
     /// Some trace does not show it.
     Unknown,
@@ -215,7 +215,7 @@ pub struct Figure {
     pub p: Option<f64>,
     /// The same, adjusted by Benjamini and Hochberg over all tested figures.
     pub p_adjusted: Option<f64>,
-    /// What is said of it.
+    /// The answer.
     pub word: FigureWord,
     /// Whether at least half of a call's time is waits for work: then more of it is no loss.
     pub idle: bool,
@@ -243,11 +243,11 @@ pub struct Frame {
     pub before: f64,
     /// Of the later side.
     pub after: f64,
-    /// What is said of it with all frames below.
+    /// The answer for it with all frames below.
     pub word: FigureWord,
 }
 
-/// What moved between two sides of traces.
+/// Comparison of two sides of traces: the figures that moved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Moved {
     /// [`SCHEMA`].
@@ -274,9 +274,9 @@ pub struct Moved {
     pub moved: usize,
     /// Figures that were left out, because their family has more.
     pub left_out: usize,
-    /// So many figures must move together to be told with so few traces; 1 where one can be told alone. Null where none can.
+    /// Figures that must move together to be proven with so few traces; 1 where a single one can be. Null where none can.
     pub together: Option<usize>,
-    /// With so many traces a side, one figure can be told that moves alone.
+    /// Traces a side that prove a move of a single figure.
     pub alone_at: usize,
     /// Those that moved first, the largest difference first; counts follow times.
     pub figures: Vec<Figure>,
@@ -286,7 +286,7 @@ pub struct Moved {
     pub environment: Vec<Difference>,
     /// Reasons to doubt it, most important first.
     pub warnings: Vec<String>,
-    /// What is not known, and why.
+    /// Unknown figures, and why.
     pub missing: Vec<Missing>,
 }
 

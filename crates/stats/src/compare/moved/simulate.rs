@@ -65,7 +65,7 @@ pub const WORLDS: [World; 7] = [
     },
 ];
 
-/// What came of a world.
+/// Counts of a world's simulations.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Outcome {
     /// Simulations.
