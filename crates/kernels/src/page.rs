@@ -199,7 +199,9 @@ fn functions(record: &Kernels, against: &Against) -> String {
     if of.is_empty() && record.profiles.is_empty() {
         return String::new();
     }
-    let mut table = Table::new("workload | operation | function | before | after | change");
+    let mut table = Table::new(
+        "workload | operation | function | before | after | change | between two layouts of one kernel",
+    );
     for of in of.iter().take(MOST_FUNCTIONS) {
         let [before, after] = [of.before, of.after].map(|value| known_or("-", value.map(number)));
         let change = signed(of.difference, number);
@@ -210,6 +212,7 @@ fn functions(record: &Kernels, against: &Against) -> String {
             &before,
             &after,
             &change,
+            &known_or("-", of.between_layouts.map(number)),
         ]);
     }
     let title = "Which functions differ: mean guest instructions an operation, first layout";

@@ -1,4 +1,5 @@
-//! Which function grew: one more boot of each kernel, under the first layout, with the plugin that counts by function.
+//! Which function grew: two more boots of each kernel, under the first two layouts, with the plugin that counts by function. What
+//! differs between the two boots of one kernel is the layout's, not the code's.
 //!
 //! The figures of the record are from boots without it. This boot's plan asks for the kernel's symbols as well, so it has an
 //! initramfs of its own.
@@ -19,6 +20,9 @@ const SYMBOLS: &str = "/proc/kallsyms";
 
 /// The most that is read of what the plugin wrote: a line for each function of each operation.
 const LARGEST_COUNTS: u64 = 256 << 20;
+
+/// Layouts that are counted by function, where so many are sampled.
+const LAYOUTS: usize = 2;
 
 /// A guest is slower with the plugin.
 const SLOWER: u32 = 4;
@@ -52,53 +56,73 @@ pub(crate) fn add(
     program: &[u8],
     plugin: &Place,
     ready: &[Ready],
+    seeds: &[u64],
 ) -> Result<Vec<String>> {
-    let (mut profiles, mut faults) = (Vec::new(), Vec::new());
-    for (number, ready) in ready.iter().enumerate() {
-        if signals::interrupted() || record.kernels[number].cells.is_empty() {
-            continue;
-        }
-        let mut plan = Plan::new(cells.to_vec());
-        plan.modules = ready.modules.iter().map(Module::path).collect();
-        plan.symbols = true;
-        // The plugin opens it by its name: in a folder where nobody else may make one.
-        let scratch = Folder::new()?;
-        let counts = scratch.path().join("functions");
-        let library = match plugin.path() {
-            // QEMU looks for a relative path from its own folder.
-            Ok(path) => path.canonicalize(),
-            Err(bytes) => {
-                let copy = scratch.path().join(Helper::Plugin.file());
-                std::fs::write(&copy, bytes).map(|()| copy)
+    let (mut by_layout, mut faults) = (Vec::new(), Vec::new());
+    for &seed in seeds.iter().take(LAYOUTS) {
+        let mut profiles = Vec::new();
+        for (number, ready) in ready.iter().enumerate() {
+            if signals::interrupted() || record.kernels[number].cells.is_empty() {
+                continue;
             }
-        };
-        let library =
-            library.map_err(|error| Error::new(format!("--functions: the plugin: {error}")))?;
-        let mut machine = ready.machine.clone();
-        machine.initramfs = Initramfs::build(program, &plan.to_json(), &ready.modules, &[])?;
-        machine.limit = machine.limit.saturating_mul(SLOWER);
-        machine.plugin = Some(Plugin {
-            library,
-            arguments: vec![format!("out={}", counts.display())],
-        });
-        let boot = machine.run(signals::flag())?;
-        let counts = folder::read(&counts, LARGEST_COUNTS);
-
-        let what = format!("{}: which functions", ready.machine.image.name);
-        match of_boot(number, cells, &boot, counts) {
-            Ok((of, differ)) => {
-                profiles.extend(of);
-                for (of, why) in differ {
-                    let what = format!("{what}, {of}");
-                    faults.push(format!("{what}: {why}"));
-                    record.missing.push(Missing::new(what, why));
+            let (boot, counts) = boot(cells, program, plugin, ready, seed)?;
+            let what = format!(
+                "{}: which functions, layout {seed}",
+                ready.machine.image.name
+            );
+            match of_boot(number, cells, &boot, counts) {
+                Ok((of, differ)) => {
+                    profiles.extend(of);
+                    for (of, why) in differ {
+                        let what = format!("{what}, {of}");
+                        faults.push(format!("{what}: {why}"));
+                        record.missing.push(Missing::new(what, why));
+                    }
                 }
+                Err(why) => record.missing.push(Missing::new(what, why)),
             }
-            Err(why) => record.missing.push(Missing::new(what, why)),
         }
+        by_layout.push(profiles);
     }
-    record.take_profiles(profiles);
+    record.take_profiles(by_layout);
     Ok(faults)
+}
+
+/// Boots a kernel with the plugin. Returns what the plugin wrote, too.
+fn boot(
+    cells: &[Cell],
+    program: &[u8],
+    plugin: &Place,
+    ready: &Ready,
+    seed: u64,
+) -> Result<(Boot, std::io::Result<Vec<u8>>)> {
+    let mut plan = Plan::new(cells.to_vec());
+    plan.modules = ready.modules.iter().map(Module::path).collect();
+    plan.symbols = true;
+    // The plugin opens it by its name: in a folder where nobody else may make one.
+    let scratch = Folder::new()?;
+    let counts = scratch.path().join("functions");
+    let library = match plugin.path() {
+        // QEMU looks for a relative path from its own folder.
+        Ok(path) => path.canonicalize(),
+        Err(bytes) => {
+            let copy = scratch.path().join(Helper::Plugin.file());
+            std::fs::write(&copy, bytes).map(|()| copy)
+        }
+    };
+    let library =
+        library.map_err(|error| Error::new(format!("--functions: the plugin: {error}")))?;
+    let mut machine = ready.machine.clone();
+    machine.initramfs = Initramfs::build(program, &plan.to_json(), &ready.modules, &[])?;
+    machine.limit = machine.limit.saturating_mul(SLOWER);
+    machine.seed = seed;
+    machine.plugin = Some(Plugin {
+        library,
+        arguments: vec![format!("out={}", counts.display())],
+    });
+    let boot = machine.run(signals::flag())?;
+    let counts = folder::read(&counts, LARGEST_COUNTS);
+    Ok((boot, counts))
 }
 
 /// Profiles, and cells and operations without one because plugin and guest differ, with the reason.

@@ -38,7 +38,7 @@ pub struct Flags {
     pub limit: Nanos,
     /// By what share a later kernel may be longer and still pass the gate.
     pub margin: f64,
-    /// Whether one more boot of each kernel says which functions differ.
+    /// Whether two more boots of each kernel say which functions differ.
     pub functions: bool,
     /// The command line, for the record.
     pub command: Vec<String>,
@@ -138,7 +138,7 @@ pub fn run(flags: &Flags, tell: &mut dyn FnMut(Progress<'_>)) -> Result<Compared
             qemu: Some(qemu.version().to_owned()),
             cpu: Some(ready[0].machine.cpu().to_owned()),
         },
-        seeds,
+        seeds: seeds.clone(),
         ..Kernels::default()
     };
     let measured = ready.iter().zip(boots);
@@ -147,7 +147,7 @@ pub fn run(flags: &Flags, tell: &mut dyn FnMut(Progress<'_>)) -> Result<Compared
     let mut record = judge(planned, &cells, measured.collect());
     let mut faults = Vec::new();
     if let Some(plugin) = plugin {
-        faults = profiled::add(&mut record, &flags.cells, &program, &plugin, &ready)?;
+        faults = profiled::add(&mut record, &flags.cells, &program, &plugin, &ready, &seeds)?;
     }
     Ok(Compared::new(record, faults))
 }

@@ -211,16 +211,20 @@ impl Screen<'_> {
         }
         let (before, after) = (letter(against.before), letter(against.after));
         let mut table = Table::new(&format!(
-            "mean guest instructions of | function | >{before} | >{after} | >change"
+            "mean guest instructions of | function | >{before} | >{after} | >change | >layouts"
         ));
         for of in of.iter().take(FUNCTIONS) {
             let [before, after] =
                 [of.before, of.after].map(|value| known(value.map(|value| format!("{value:.1}"))));
             let change = signed(of.difference, |value| format!("{value:.1}"));
             let name = format!("{} {}", of.cell, of.operation);
-            table.row(&[&name, &of.function, &before, &after, &change]);
+            let layouts = known(of.between_layouts.map(|most| format!("{most:.1}")));
+            table.row(&[&name, &of.function, &before, &after, &change, &layouts]);
         }
         self.text.push_str(&format!("\n{}", table.text(self.style)));
+        self.text.push_str(
+            "  layouts: what differs between two layouts of one kernel. First stands what differs by more than that, without\n  interrupts and threads of the kernel\n",
+        );
         if let Some(more) = more(of.len(), FUNCTIONS) {
             self.text.push_str(&format!("  {more} in the record\n"));
         }

@@ -68,7 +68,7 @@ pub(crate) struct Kernels {
     /// and kernels that do not boot, too).
     #[arg(long)]
     pub(crate) bisect: bool,
-    /// Say which functions differ: one more boot of each kernel, with the plugin libstopgap_plugin.so in QEMU, which must lie
+    /// Say which functions differ: two more boots of each kernel, with the plugin libstopgap_plugin.so in QEMU, which must lie
     /// beside this program or where STOPGAP_PLUGIN says. x86-64 only.
     #[arg(long)]
     pub(crate) functions: bool,

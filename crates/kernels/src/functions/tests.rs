@@ -5,13 +5,23 @@ use crate::testing;
 
 /// Compares profiles of two kernels.
 fn differences(before: &Profile, after: &Profile) -> Vec<Function> {
-    let of = |kernel, profile: &Profile| Profiled {
-        kernel,
-        cell: "fork".to_owned(),
-        operation: "wait".to_owned(),
-        profile: profile.clone(),
+    by_layouts(&[before], &[after])
+}
+
+/// Compares profiles of two kernels, each under some layouts.
+fn by_layouts(before: &[&Profile], after: &[&Profile]) -> Vec<Function> {
+    let of = |kernel, profiles: &[&Profile]| -> Vec<Profiled> {
+        let of = |profile: &&Profile| Profiled {
+            kernel,
+            cell: "fork".to_owned(),
+            operation: "wait".to_owned(),
+            profile: (*profile).clone(),
+        };
+        profiles.iter().map(of).collect()
     };
-    super::differences(&of(0, before), &of(1, after))
+    let (before, after) = (of(0, before), of(1, after));
+    let each: [Vec<&Profiled>; 2] = [&before, &after].map(|all| all.iter().collect());
+    super::differences(&each[0], &each[1])
 }
 
 #[test]
@@ -29,6 +39,42 @@ fn the_function_that_grew_comes_first() {
     let expected = [("do_mmap", 62.0), ("mas_walk", -1.0), ("entry", 0.0)];
     assert_eq!(rows.collect::<Vec<_>>(), expected);
     assert_eq!((all[0].before, all[0].after), (Some(100.0), Some(162.0)));
+}
+
+#[test]
+fn what_layouts_and_interrupts_change_does_not_lead() {
+    let of = |do_mmap, walk, tick| {
+        let stacks = [
+            ("entry do_mmap", do_mmap),
+            ("entry do_mmap clear_page", walk),
+            ("entry asm_sysvec_apic_timer_interrupt tick", tick),
+        ];
+        testing::profile(10, &stacks)
+    };
+    let before = [of(1_000, 4_000, 0), of(1_000, 6_000, 500)];
+    let after = [of(1_620, 6_500, 9_000), of(1_620, 4_500, 0)];
+    let all = by_layouts(&[&before[0], &before[1]], &[&after[0], &after[1]]);
+    let rows = all.iter().map(|row| (&*row.function, row.difference));
+    let expected = [("do_mmap", 62.0), ("clear_page", 250.0), ("tick", 900.0)];
+    assert_eq!(rows.collect::<Vec<_>>(), expected);
+    let [mapped, cleared, tick] = &all[..] else {
+        panic!("{all:#?}")
+    };
+    assert_eq!(
+        (mapped.between_layouts, mapped.stands_out()),
+        (Some(0.0), 62.0)
+    );
+    assert_eq!(
+        (cleared.between_layouts, cleared.stands_out()),
+        (Some(200.0), 50.0)
+    );
+    assert_eq!((tick.elsewhere, tick.stands_out()), (900.0, 0.0));
+    // Of one layout it is not known, and the largest difference leads.
+    let alone = by_layouts(&[&before[0]], &[&after[0]]);
+    assert_eq!(
+        (&*alone[0].function, alone[0].between_layouts),
+        ("clear_page", None)
+    );
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //!
 //! Nothing in it is of the host's clock but [`Kernels::started_unix_s`]: the same command gives the same record again.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stopgap_events::machine::Missing;
@@ -357,6 +359,21 @@ pub struct Function {
     pub after: Option<f64>,
     /// After less before, what is missing taken for none.
     pub difference: f64,
+    /// How much of the difference interrupts and threads of the kernel ran, which came while the operation lasted.
+    #[serde(default)]
+    pub elsewhere: f64,
+    /// The most by which the rest of it differs between two layouts of one of the kernels; null where one layout was counted.
+    #[serde(default)]
+    pub between_layouts: Option<f64>,
+}
+
+impl Function {
+    /// By how many guest instructions an operation's own work differs, beyond what differs between two layouts of one kernel.
+    #[must_use]
+    pub fn stands_out(&self) -> f64 {
+        let own = (self.difference - self.elsewhere).abs();
+        (own - self.between_layouts.unwrap_or(0.0)).max(0.0)
+    }
 }
 
 /// The guest instructions of an operation on one kernel, by function and caller, under one layout.
@@ -379,27 +396,30 @@ pub fn schema() -> serde_json::Value {
 }
 
 impl Kernels {
-    /// Takes profiles of the kernels over, and says of each later kernel which functions differ from the first's.
-    pub fn take_profiles(&mut self, profiles: Vec<Profiled>) {
+    /// Says of each later kernel which functions differ from the first's, and keeps the profiles of the first layout. Takes the
+    /// kernels' profiles layout by layout.
+    pub fn take_profiles(&mut self, by_layout: Vec<Vec<Profiled>>) {
         self.functions.clear();
-        for later in profiles.iter().filter(|of| of.kernel != 0) {
-            let same = |of: &&Profiled| {
-                of.kernel == 0 && of.cell == later.cell && of.operation == later.operation
-            };
-            if let Some(first) = profiles.iter().find(same) {
+        let mut layouts: BTreeMap<(usize, &str, &str), Vec<&Profiled>> = BTreeMap::new();
+        for of in by_layout.iter().flatten() {
+            let operation = (of.kernel, &*of.cell, &*of.operation);
+            layouts.entry(operation).or_default().push(of);
+        }
+        for (&(kernel, cell, operation), later) in &layouts {
+            if let Some(first) = layouts.get(&(0, cell, operation)).filter(|_| kernel != 0) {
                 let all = crate::functions::differences(first, later).into_iter();
                 self.functions.extend(all.filter(|of| of.difference != 0.0));
             }
         }
-        self.profiles = profiles;
+        self.profiles = by_layout.into_iter().next().unwrap_or_default();
     }
 
-    /// The functions that differ between the kernels of `against`, the largest difference first.
+    /// The functions that differ between the kernels of `against`, those first that stand out most.
     pub(crate) fn functions_of(&self, against: &Against) -> Vec<&Function> {
         let sides = (against.before, against.after);
         let of = |one: &&Function| (one.before_kernel, one.after_kernel) == sides;
         let mut all: Vec<&Function> = self.functions.iter().filter(of).collect();
-        all.sort_rows(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
+        all.sort_rows(|a, b| crate::functions::by_rank(a, b));
         all
     }
 

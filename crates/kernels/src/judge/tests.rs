@@ -426,7 +426,7 @@ fn functions_are_told_against_the_first_kernel() {
         profiled(1, "map", 324),
         profiled(1, "unmap", 10),
     ];
-    judged.take_profiles(profiles.into());
+    judged.take_profiles(vec![profiles.into()]);
     let [grew] = &judged.functions[..] else {
         panic!("{:#?}", judged.functions)
     };

@@ -15,7 +15,7 @@ fn functions_and_their_pictures_stand_in_the_section() {
         operation: "map".to_owned(),
         profile: Profile::of(10, [(vec!["do_mmap".to_owned()], own)]),
     };
-    record.take_profiles(vec![profiled(0, 1_680), profiled(1, 2_300)]);
+    record.take_profiles(vec![vec![profiled(0, 1_680), profiled(1, 2_300)]]);
     let html = section("a.json", &record);
     for part in [
         "+62.0",

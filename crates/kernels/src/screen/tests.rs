@@ -183,6 +183,8 @@ fn functions_that_grew_stand_under_the_rows() {
         before: (n > 0).then_some(100.0),
         after: Some(100.0),
         difference: if n == 7 { 62.0 } else { 0.0 },
+        elsewhere: 0.0,
+        between_layouts: Some(0.0),
     };
     record.functions = (0..14).map(function).collect();
     let text = shown(&record);
