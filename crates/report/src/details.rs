@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use stopgap_events::order::SortRows;
+use stopgap_events::order::{Inserted as _, SortRows};
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::{label, low_median, quantile};
@@ -125,7 +125,7 @@ fn say_group(group: &[&Series], screen: &mut Screen) {
     let keys: BTreeSet<&String> = group
         .iter()
         .flat_map(|series| series.parameters.keys())
-        .collect();
+        .inserted();
     let first = group[0];
     let same = |key: &&String| {
         let value = first.parameters.get(*key);

@@ -34,6 +34,7 @@ use std::collections::BTreeSet;
 
 use stopgap_events::date::utc;
 use stopgap_events::machine::{Missing, Privilege};
+use stopgap_events::order::Inserted as _;
 use stopgap_events::question::Question;
 use stopgap_stats::compare::Comparison;
 use stopgap_stats::explain::Explain;
@@ -353,7 +354,7 @@ fn again(sources: &[Source]) -> Option<String> {
     let versions: BTreeSet<&str> = sources
         .iter()
         .map(|source| source.document.origin().2)
-        .collect();
+        .inserted();
     let files: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
     let mut section = Section::new("again", "How to reproduce");
     section.add(&format!("<pre tabindex=\"0\">{commands}</pre>"));

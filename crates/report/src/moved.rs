@@ -36,7 +36,7 @@ pub(crate) fn headline(moved: &Moved) -> (&'static str, String) {
     }
 }
 
-/// What a figure is called where its family does not stand beside it.
+/// Names a figure where its family does not stand beside it.
 fn called(figure: &Figure) -> String {
     use stopgap_stats::compare::moved::Family;
     match figure.family {
@@ -113,7 +113,7 @@ pub(crate) fn table<'m>(figures: impl IntoIterator<Item = &'m Figure>, all: bool
     table
 }
 
-/// What the figures are in, in a sentence.
+/// Says the unit of the figures in a sentence.
 pub(crate) fn units(moved: &Moved) -> String {
     let per = match &*moved.per {
         "second" => "per second".to_owned(),

@@ -133,7 +133,7 @@ pub(crate) struct ForSleeper {
     ns: u64,
     waits: u64,
     longest_ns: u64,
-    /// What the longest of these waits was.
+    /// The longest of these waits, in words.
     text: String,
 }
 
@@ -156,7 +156,7 @@ impl ForSleeper {
     }
 }
 
-/// Returns who waited for a thread that slept on purpose, the most time first. Of a chain of such waits only the first counts.
+/// Returns who waited for a thread that slept on purpose, the most time first. Only the first of a chain of such waits counts.
 pub(crate) fn for_sleepers(waiting: &[Waiting]) -> Vec<ForSleeper> {
     let mut all: Vec<ForSleeper> = Vec::new();
     let mut between: BTreeSet<(String, String)> = BTreeSet::new();
@@ -206,7 +206,7 @@ pub(crate) fn for_sleepers(waiting: &[Waiting]) -> Vec<ForSleeper> {
     });
     all.sort_rows_by_key(|one| Reverse(one.ns));
     let is_between = |one: &ForSleeper| between.contains(&(one.task.clone(), one.sleeper.clone()));
-    // Threads of one name may stand at both ends of a chain. Where each is behind another, the one that waited longest is told.
+    // Threads of one name may stand at both ends of a chain. Where each is behind another, the one that waited longest is named.
     let mut first: BTreeSet<String> = BTreeSet::new();
     for one in &all {
         let of_sleeper = || all.iter().filter(|other| other.sleeper == one.sleeper);

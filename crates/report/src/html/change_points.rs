@@ -145,7 +145,7 @@ fn picture(record: &ChangePoints) -> Chart {
             &change,
         ]);
     }
-    // A band or a level that is not there needs no entry in the legend.
+    // A missing band or level needs no entry in the legend.
     let layers = [dates, points, levels];
     Chart {
         layers: layers

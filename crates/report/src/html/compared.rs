@@ -155,7 +155,7 @@ fn dots(comparison: &Comparison, row: &Row) -> Option<Chart> {
     let (mut layers, mut all) = (Vec::new(), Vec::new());
     for (index, (side, runs, interval)) in sides.into_iter().enumerate() {
         let mut runs: Vec<f64> = runs.iter().map(|run| run * factor).collect();
-        runs.sort_by(f64::total_cmp);
+        runs.sort_unstable_by(f64::total_cmp);
         let (first, last) = (*runs.first()?, *runs.last()?);
         if !(first.is_finite() && last.is_finite()) {
             return None;

@@ -69,7 +69,7 @@ pub(super) fn section(sides: &[Side<'_>]) -> Option<String> {
     Some(section.finish())
 }
 
-/// Returns what could not be measured, and what was lost; `None` where there is nothing, unless a run was made: said of it.
+/// Returns what could not be measured, and what was lost; `None` where there is nothing and no run was made.
 pub(super) fn missing(sources: &[Source]) -> Option<String> {
     let mut table = Table::new("record | about | what | why");
     let mut said = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What moved between traces: difference flame pictures, and the figures.
+//! Draws what moved between traces: difference flame pictures, and the figures.
 
 use stopgap_events::order::SortRows;
 use stopgap_stats::compare::moved::{Family, FigureWord, Moved, Picture, Word};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use stopgap_events::machine::Environment;
-use stopgap_events::order::SortRows;
+use stopgap_events::order::{Inserted as _, SortRows};
 use stopgap_events::question::Question;
 use stopgap_events::units::Bytes;
 use stopgap_stats::histogram::Histogram;
@@ -223,7 +223,7 @@ fn telling<'k>(group: &[Measured<'_>], keys: &'k BTreeSet<String>) -> Vec<&'k st
             let word = |key: &&str| one.series.parameters.get(*key).map(details::word);
             keys.iter().map(word).collect()
         };
-        group.iter().map(of).collect::<BTreeSet<_>>().len()
+        group.iter().map(of).inserted::<BTreeSet<_>>().len()
     };
     let mut chosen = Vec::new();
     for key in all {
@@ -241,7 +241,7 @@ pub(super) fn label(group: &mut [Measured<'_>]) {
     let keys = group
         .iter()
         .flat_map(|one| one.series.parameters.keys().cloned());
-    let keys: BTreeSet<String> = keys.collect();
+    let keys: BTreeSet<String> = keys.inserted();
     let keys = telling(group, &keys);
     group.sort_rows(|a, b| details::compare(a.series, b.series, &keys));
     let rank = |one: &Measured<'_>| {

@@ -208,7 +208,7 @@ pub(super) fn html(sources: &[Source], warnings: &str) -> String {
                 let more = [head.more.clone(), source.name.clone()];
                 let more = join(more.iter().filter(|text| !text.is_empty()), "; ");
                 rows.push(Row { more, ..head });
-                // What the machines showed by themselves is in their section.
+                // The section of machines has the rest.
                 let answers = parts.into_iter().last();
                 rows.extend(answers.into_iter().flat_map(|(_, rows)| rows));
             }

@@ -304,7 +304,7 @@ fn order_4_is_named_by_the_machines_page_size() {
     );
 }
 
-/// "Nobody waited in the last 10 s" is said of 10 s, and what is over is said to be over; each in one line of the screen.
+/// "Nobody waited in the last 10 s" speaks of 10 s, and of the past in the past tense; each in one line of the screen.
 #[test]
 fn a_wait_that_is_over_is_told_and_does_not_warn() {
     for (ten, just, says) in [

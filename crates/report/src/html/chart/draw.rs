@@ -253,7 +253,7 @@ impl Drawing<'_> {
                 if let (Some(from), Some(to)) = (chart.x.place(from), chart.x.place(to)) {
                     let ((left, top), (right, foot)) =
                         (self.at((from, y.high)), self.at((to, y.low)));
-                    // Of neighbouring occasions among thousands something must be seen.
+                    // Neighbouring occasions among thousands stay visible.
                     let (width, height) = ((right - left).max(4), foot - top);
                     self.add(format_args!(
                         "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\" fill=\"{ink}\" opacity=\".35\"/>"
