@@ -1,6 +1,7 @@
 //! `stopgap-bench occasions`: how often `stopgap compare` of real records is wrong where nothing changed, and how often it finds a change
 //! that was put into them. `checks/occasions/run` makes the records.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -44,14 +45,20 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         "found"
     );
     for folder in &flags.folders {
-        let (series, all) = occasions(folder)?;
+        let (series, all, of_setups) = occasions(folder)?;
+        let options = |seed| Options {
+            seed,
+            resamples: 0,
+            of_setups: of_setups.clone(),
+            ..Options::default()
+        };
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         let side = usize::from(flags.side);
         let mut random = Random::new(flags.seed);
         let pairs = all.windows(2);
         let neighbours = pairs
             .clone()
-            .filter(|two| is_called(word(&two[..1], &two[1..], flags.seed)))
+            .filter(|two| is_called(word(&two[..1], &two[1..], &options(flags.seed))))
             .count();
         let (mut called, mut found) = (0, 0);
         if all.len() < 2 * side {
@@ -63,11 +70,11 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         }
         for draw in 0..flags.draws {
             let (before, after) = drawn(&all, side, &mut random);
-            let seed = flags.seed + u64::from(draw);
-            called += u32::from(is_called(word(&before, &after, seed)));
+            let options = options(flags.seed + u64::from(draw));
+            called += u32::from(is_called(word(&before, &after, &options)));
             let factor = 1.0 + f64::from(flags.planted) / 100.0;
             let slower: Vec<Run> = after.iter().map(|run| times(run, factor)).collect();
-            found += u32::from(word(&before, &slower, seed) == Word::Regression);
+            found += u32::from(word(&before, &slower, &options) == Word::Regression);
         }
         let share = |count: u32| format!("{count} of {}", flags.draws);
         text += &format!(
@@ -95,17 +102,12 @@ fn drawn(all: &[Run], side: usize, random: &mut Random) -> (Vec<Run>, Vec<Run>) 
     (before, after)
 }
 
-fn word(before: &[Run], after: &[Run], seed: u64) -> Word {
+fn word(before: &[Run], after: &[Run], options: &Options) -> Word {
     let side = |runs: &[Run]| Side {
         name: String::new(),
         runs: runs.to_vec(),
     };
-    let options = Options {
-        seed,
-        resamples: 0,
-        ..Options::default()
-    };
-    compare(&side(before), &side(after), &options).verdict.word
+    compare(&side(before), &side(after), options).verdict.word
 }
 
 fn is_called(word: Word) -> bool {
@@ -125,8 +127,8 @@ fn times(run: &Run, factor: f64) -> Run {
     run
 }
 
-/// The records of a folder, each as one occasion, and the series that is read: the first one that all have.
-fn occasions(folder: &Path) -> Result<(String, Vec<Run>), Failure> {
+/// The records of a folder, each as one occasion, the series that is read, the first one that all have, and the numbers of all setups.
+fn occasions(folder: &Path) -> Result<(String, Vec<Run>, BTreeMap<String, String>), Failure> {
     let failed = |path: &Path, why: &dyn std::fmt::Display| {
         Failure::error(format!("{}: {why}", path.display()))
     };
@@ -159,7 +161,20 @@ fn occasions(folder: &Path) -> Result<(String, Vec<Run>), Failure> {
         series: Some(series.clone()),
         ..read::Options::default()
     })?;
+    for (read, of_all) in all.iter_mut().zip(first) {
+        read.setups = of_all.setups;
+    }
     all.sort_by_key(|read| read.started_unix_s);
-    let runs = all.iter().map(|read| Run::of_occasion("", &read.runs));
-    Ok((series, runs.collect()))
+    let mut runs: Vec<Run> = all
+        .iter()
+        .map(|read| Run::of_occasion("", &read.runs))
+        .collect();
+    let mut of_setups = BTreeMap::new();
+    for number in read::together(&all.iter().collect::<Vec<_>>()) {
+        of_setups.insert(number.name.clone(), number.unit);
+        for (run, value) in runs.iter_mut().zip(number.values) {
+            run.numbers.insert(number.name.clone(), value);
+        }
+    }
+    Ok((series, runs, of_setups))
 }

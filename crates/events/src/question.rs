@@ -42,6 +42,8 @@ pub struct Facts {
     pub led_by: &'static str,
     /// The workload of that series, where the series exists for several workloads.
     pub led_by_workload: Option<&'static str>,
+    /// The series by which two occasions are compared, each in all setups together; the first one tells most.
+    pub judged_by: &'static [&'static str],
 }
 
 /// The facts of every question, in the order in which `check` asks.
@@ -54,6 +56,7 @@ pub const FACTS: [Facts; 5] = [
         quick_time: Nanos::secs(3),
         led_by: "map",
         led_by_workload: Some("pbobench"),
+        judged_by: &["map"],
     },
     Facts {
         question: Question::Roundtrip,
@@ -63,6 +66,7 @@ pub const FACTS: [Facts; 5] = [
         quick_time: Nanos::secs(3),
         led_by: "latency",
         led_by_workload: None,
+        judged_by: &["switches", "CPU time", "latency"],
     },
     Facts {
         question: Question::Chunks,
@@ -72,6 +76,7 @@ pub const FACTS: [Facts; 5] = [
         quick_time: Nanos::secs(3),
         led_by: "block",
         led_by_workload: None,
+        judged_by: &["block"],
     },
     Facts {
         question: Question::Reclaim,
@@ -81,6 +86,7 @@ pub const FACTS: [Facts; 5] = [
         quick_time: Nanos::secs(3),
         led_by: "populate a block",
         led_by_workload: None,
+        judged_by: &["populate a block"],
     },
     Facts {
         question: Question::Wakeup,
@@ -90,6 +96,7 @@ pub const FACTS: [Facts; 5] = [
         quick_time: Nanos::secs(3),
         led_by: "wake-up",
         led_by_workload: None,
+        judged_by: &["wake-up"],
     },
 ];
 

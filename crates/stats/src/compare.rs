@@ -70,6 +70,7 @@ mod two;
 use std::collections::{BTreeMap, BTreeSet};
 
 use stopgap_events::machine::Missing;
+use stopgap_events::order::Inserted as _;
 
 pub use adjust::{benjamini_hochberg, holm};
 pub use conditions::Occasion;
@@ -111,8 +112,8 @@ pub struct Options {
     pub unit: String,
     /// Unit of numbers.
     pub number_unit: String,
-    /// Units of single numbers that have another, by name.
-    pub number_units: BTreeMap<String, String>,
+    /// Numbers that are means of a record's setups ([`together`](crate::read::together())), and the unit of each.
+    pub of_setups: BTreeMap<String, String>,
     /// The command line, for the record.
     pub command: Vec<String>,
 }
@@ -130,7 +131,7 @@ impl Default for Options {
             stall_threshold_ns: None,
             unit: "ns".to_owned(),
             number_unit: String::new(),
-            number_units: BTreeMap::new(),
+            of_setups: BTreeMap::new(),
             command: Vec::new(),
         }
     }
@@ -171,7 +172,7 @@ pub fn compare(before: &Side, after: &Side, options: &Options) -> Comparison {
     }
     let threshold = |run: &Run| run.stalls.map(|stalls| stalls.threshold_ns);
     let runs = || before.runs.iter().chain(&after.runs);
-    let thresholds: BTreeSet<u64> = runs().filter_map(threshold).collect();
+    let thresholds: BTreeSet<u64> = runs().filter_map(threshold).inserted();
     Comparison {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -225,9 +226,14 @@ fn endpoints(
     if options.endpoints.is_empty() {
         let usual = Endpoint::USUAL.into_iter();
         asked.extend(usual.filter(|endpoint| runs().any(|run| endpoint.is_in(run))));
-        let numbers: BTreeSet<&String> = runs().flat_map(|run| run.numbers.keys()).collect();
-        let each = |name: &String| [Endpoint::Number(name.clone()), Endpoint::Mean(name.clone())];
-        asked.extend(numbers.into_iter().flat_map(each));
+        let numbers: BTreeSet<&String> = runs().flat_map(|run| run.numbers.keys()).inserted();
+        for name in numbers {
+            asked.push(Endpoint::Number(name.clone()));
+            // What is a mean already has no slow mode to show, and each endpoint more asks more of the others.
+            if !options.of_setups.contains_key(name) {
+                asked.push(Endpoint::Mean(name.clone()));
+            }
+        }
     } else {
         for endpoint in &options.endpoints {
             // A number may be called "mean of ..." itself.

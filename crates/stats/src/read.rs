@@ -41,6 +41,7 @@ mod numbers;
 mod perf_stat;
 mod record;
 mod rtla;
+mod together;
 
 use std::collections::BTreeMap;
 
@@ -54,6 +55,7 @@ use thiserror::Error;
 use crate::compare::Run;
 
 pub use compatible::{Incompatible, compatible};
+pub use together::{Setups, Together, together};
 
 /// Kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -150,6 +152,8 @@ pub struct Read {
     /// The series of a record that [`Options::series`] selects; the runs are of the first one.
     /// Empty of other files.
     pub series: Vec<String>,
+    /// What its question is judged by, in all setups of a record: for [`together`](fn@together). Empty where one series was asked for.
+    pub setups: Vec<Setups>,
     /// When it was made, seconds since 1970, where the file says it.
     pub started_unix_s: Option<u64>,
     /// The machine, where the file says it.
@@ -170,6 +174,7 @@ impl Read {
             parameters: BTreeMap::new(),
             unsaid: Vec::new(),
             series: Vec::new(),
+            setups: Vec::new(),
             started_unix_s: None,
             environment: None,
             runs: Vec::new(),

@@ -555,20 +555,30 @@ fn of_records(
     let all: Vec<(&str, &Read)> = called.iter().map(|(name, read)| (&**name, *read)).collect();
     let doubts = compatible(&all).map_err(|error| Failure::error(error.to_string()))?;
     found.warnings.extend(doubts.into_iter().chain(passed_over));
-    let runs: Vec<Run> = reads
+    let mut runs: Vec<Run> = reads
         .iter()
         .map(|(_, read)| Run::of_occasion("", &read.runs))
         .collect();
+    let read = &reads[0].1;
     let own = runs[0].numbers.keys().next().cloned();
-    let endpoint = endpoint.unwrap_or(match (runs[0].median, own) {
-        (None, Some(name)) => Endpoint::Number(name),
+    let together = read::together(&all.iter().map(|(_, read)| *read).collect::<Vec<_>>());
+    for number in &together {
+        for (run, value) in runs.iter_mut().zip(&number.values) {
+            run.numbers.insert(number.name.clone(), *value);
+        }
+    }
+    let leads = together.first().map(|number| number.name.clone());
+    let endpoint = endpoint.unwrap_or(match (leads, runs[0].median, own) {
+        (Some(name), ..) | (None, None, Some(name)) => Endpoint::Number(name),
         _ => Endpoint::Median,
     });
-    let read = &reads[0].1;
-    let unit = match endpoint {
+    let unit = match &endpoint {
         Endpoint::StallRate => "1/s",
         Endpoint::StallTime => "ms/s",
-        Endpoint::Number(_) | Endpoint::Mean(_) => &read.number_unit,
+        Endpoint::Number(name) | Endpoint::Mean(name) => {
+            let own = together.iter().find(|number| number.name == *name);
+            own.map_or(&read.number_unit, |number| &number.unit)
+        }
         _ => &read.unit,
     };
     (history.what, history.unit) = (endpoint.to_string(), unit.to_owned());

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use stopgap_events::order::{Inserted as _, SortRows as _};
 use stopgap_stats::compare::{MOST_RUNS, Run, Side};
 use stopgap_stats::gather::Gathered;
 use stopgap_stats::read::{self, Format, Read, compatible};
@@ -78,6 +79,8 @@ pub(super) fn read(
     let mut warnings = compatible(&all).map_err(|error| Failure::error(error.to_string()))?;
     warnings.extend(passed_over);
     warnings.extend(one_after_the_other(&sides));
+    let reads: Vec<&Read> = all.iter().map(|(_, read)| *read).collect();
+    let together = read::together(&reads);
     let series = all.first().and_then(|(_, read)| {
         let question = read.question.as_deref()?;
         Some(format!("{question}: {}", read.series.first()?))
@@ -87,6 +90,10 @@ pub(super) fn read(
         options.unit.clone_from(&read.unit);
         options.number_unit.clone_from(&read.number_unit);
     }
+    for number in &together {
+        let unit = number.unit.clone();
+        options.of_setups.insert(number.name.clone(), unit);
+    }
     let machines = [0, 1].map(|side: usize| {
         let known = sides[side].iter();
         known
@@ -94,19 +101,31 @@ pub(super) fn read(
             .collect()
     });
     let [before, after] = sides;
-    let side = |paths, files: Vec<(PathBuf, Read)>| Side {
-        name: name(paths),
-        runs: files
-            .into_iter()
-            .flat_map(|file| runs(file, whole))
-            .collect(),
+    // Records alone have numbers of all setups, and each of them is one occasion.
+    let mut files = 0..;
+    let mut side = |paths, of_side: Vec<(PathBuf, Read)>| {
+        let mut all = Vec::new();
+        for (file, at) in of_side.into_iter().zip(&mut files) {
+            let mut own = runs(file, whole);
+            for run in &mut own {
+                let numbers = together
+                    .iter()
+                    .map(|all| (all.name.clone(), all.values[at]));
+                run.numbers.extend(numbers);
+            }
+            all.extend(own);
+        }
+        Side {
+            name: name(paths),
+            runs: all,
+        }
     };
     Ok(Input {
         before: side(given[0], before),
         after: side(given[1], after),
         series,
         machines,
-        files: seen.into_keys().collect(),
+        files: seen.into_keys().inserted(),
         warnings,
         options,
         gathered: None,
@@ -125,7 +144,7 @@ pub(super) fn agree(
         .iter()
         .flatten()
         .map(|(_, read)| chosen(read))
-        .collect();
+        .inserted();
     if each.len() < 2 {
         return Ok(None);
     }
@@ -154,7 +173,11 @@ pub(super) fn agree(
     };
     for (file, read) in sides.iter_mut().flatten() {
         if read.series.first() != Some(&common) {
-            *read = one(file, &options)?;
+            let setups = std::mem::take(&mut read.setups);
+            *read = Read {
+                setups,
+                ..one(file, &options)?
+            };
         }
     }
     Ok(Some(warning))
@@ -224,7 +247,7 @@ pub(super) fn files_of(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), Fail
     if found.is_empty() {
         return Err(wrong(path, &"there is no file of runs in it"));
     }
-    found.sort();
+    found.sort_rows(Ord::cmp);
     files.append(&mut found);
     Ok(())
 }

@@ -36,7 +36,7 @@ pub(super) fn row(
         Endpoint::StallTime => "ms/s",
         Endpoint::Median | Endpoint::P99 | Endpoint::P999 => &options.unit,
         Endpoint::Number(name) | Endpoint::Mean(name) => {
-            let own = options.number_units.get(name);
+            let own = options.of_setups.get(name);
             own.unwrap_or(&options.number_unit)
         }
     };

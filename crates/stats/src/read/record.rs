@@ -11,9 +11,10 @@ use stopgap_events::machine::{Environment, Missing};
 use stopgap_events::order::SortRows;
 use stopgap_events::question::Question;
 
-use super::{Format, Options, Read, ReadError, choose};
+use super::{Format, Options, Read, ReadError, Setups, choose};
 use crate::compare::{MOST_RUNS, Run, RunStalls};
 use crate::histogram::Histogram;
+use crate::quantile::median;
 use crate::record::{Parameter, SCHEMA, Stalls};
 
 /// An answer's parameters that say nothing of what a series measured: how often, by which dice, and how many threads its
@@ -78,6 +79,10 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
 
     let mut read = Read::new(Format::Stopgap);
     read.series = asked.into_iter().map(label).collect();
+    if options.series.is_none() {
+        let judged_by = answer.question.facts().judged_by.iter();
+        read.setups = judged_by.filter_map(|name| setups(answer, name)).collect();
+    }
     read.question = Some(answer.question.to_string());
     read.started_unix_s = record.started_unix_s;
     read.environment = Some(record.environment);
@@ -110,6 +115,23 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
         read.runs.push(run);
     }
     Ok(read)
+}
+
+/// Every setup in which a series was measured, by its label; `None` where there is none.
+fn setups(answer: &Answer, name: &str) -> Option<Setups> {
+    let all = answer.series.iter().filter(|series| series.name == name);
+    let figure = |series: &Series| {
+        let each = series.blocks.iter().map(|block| block.value).collect();
+        Some((label(series), median(each)?))
+    };
+    let mut each: Vec<(String, f64)> = all.clone().filter_map(figure).collect();
+    each.sort_rows(|(one, _), (other, _)| one.cmp(other));
+    let unit = all.clone().next()?.unit.clone();
+    Some(Setups {
+        name: name.to_owned(),
+        unit,
+        each,
+    })
 }
 
 fn said(parameter: &Parameter) -> String {
