@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use stopgap_events::machine::Environment;
+use stopgap_events::order::Inserted as _;
 use stopgap_events::units::Nanos;
 use stopgap_kernel::Linux;
 use stopgap_kernel::clock::Clock;
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
         }
         Asked::One(path) => {
             let mut input = of_gathered((sides::gathered(path)?, Some(path.to_owned())), args);
-            input.files = identity(path).into_iter().collect();
+            input.files = identity(path).into_iter().inserted();
             input
         }
         Asked::Two(before, after) => sides::read([before, after], args, false)?,

@@ -312,9 +312,13 @@ fn trace(
     file: &File,
 ) -> Result<u64, Unwritten> {
     let wrong = |error: stopgap_trace::Error| Unwritten::Output(io::Error::other(error));
+    // As all that write traces, so that there is one writer.
+    let file = BufWriter::with_capacity(1 << 18, file.try_clone().map_err(Unwritten::Output)?);
     let mut writer = file::Writer::new(file).map_err(wrong)?;
     let count = each(events, |event| writer.write(&event).map_err(wrong))?;
-    writer.finish(metadata).map_err(wrong)?;
+    let file = writer.finish(metadata).map_err(wrong)?;
+    file.into_inner()
+        .map_err(|error| Unwritten::Output(error.into_error()))?;
     Ok(count)
 }
 

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::FileType;
+use stopgap_events::order::SortRows as _;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::folder::Folder;
 use stopgap_report::text::{plain, uptime};
@@ -119,7 +120,7 @@ impl Count {
 /// Returns the files in `folder` that stopgap wrote.
 pub(crate) fn files(folder: &Folder) -> Vec<Kept> {
     let mut names = folder.names();
-    names.sort();
+    names.sort_rows(Ord::cmp);
     names
         .into_iter()
         .filter_map(|name| {

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use stopgap_events::machine::Missing;
+use stopgap_events::order::Inserted as _;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::files::{Files, read_text};
@@ -583,6 +584,7 @@ fn write(spool: &Spool, file: &File) -> Result<Written, String> {
     let trace = spool
         .trace(&symbols(spool))
         .map_err(|error| error.to_string())?;
+    let file = file.try_clone().map_err(|error| error.to_string())?;
     let written = trace
         .write(BufWriter::with_capacity(1 << 18, file))
         .map_err(|error| error.to_string())?;
@@ -593,7 +595,7 @@ fn write(spool: &Spool, file: &File) -> Result<Written, String> {
         metadata: written.metadata,
         counts: counts
             .map(|(kind, count)| (kind.to_owned(), count))
-            .collect(),
+            .inserted(),
     })
 }
 

@@ -119,7 +119,7 @@ impl Tasks {
             totals.switches += folded.task.switches;
             totals.involuntary += folded.involuntary;
             let mut causes: Vec<(Because, u64)> = folded.causes.into_iter().collect();
-            causes.sort();
+            causes.sort_rows(Ord::cmp);
             let task = name.to_string();
             totals
                 .causes

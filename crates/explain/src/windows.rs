@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use stopgap_events::order::SortRows as _;
 use stopgap_stats::explain::{Longest, WindowKind, Windows as Record};
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::quantile;
@@ -276,7 +277,7 @@ impl Windows {
             .filter(|(key, group)| group.followed || !any_followed || key.kind == WindowKind::Frame)
             .map(|(key, group)| record(key, group, graph, first))
             .collect();
-        records.sort_by(|a, b| {
+        records.sort_rows(|a, b| {
             (a.kind.cmp(&b.kind))
                 .then_with(|| b.total_ns.cmp(&a.total_ns))
                 .then_with(|| (&a.task, &a.by).cmp(&(&b.task, &b.by)))

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use procfs_core::process::{MountInfo, MountInfos};
 use procfs_core::{FromBufRead, ProcessCGroups};
+use stopgap_events::order::Inserted as _;
 use stopgap_events::units::{Bytes, Nanos};
 
 use crate::System;
@@ -87,7 +88,7 @@ pub fn counters(
         let (name, value) = line.split_once(' ')?;
         Some((name.to_owned(), value.trim().parse().ok()?))
     });
-    Ok(pairs.collect())
+    Ok(pairs.inserted())
 }
 
 /// [`counters`] of `memory.stat` of our own group, where the memory controller is on version 2.

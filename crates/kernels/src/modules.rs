@@ -16,6 +16,7 @@ use crate::elf;
 use crate::folder::Folder;
 use crate::image::read;
 use crate::{Error, Result};
+use stopgap_events::order::Inserted as _;
 
 /// No module is larger when decompressed, in bytes.
 pub(crate) const LARGEST: u64 = 256 << 20;
@@ -183,7 +184,7 @@ fn scan(folder: &Path) -> Result<Found> {
     let names = text
         .lines()
         .filter_map(|line| name_of(line.rsplit('/').next()?));
-    Ok((files, names.collect()))
+    Ok((files, names.inserted()))
 }
 
 fn walk(folder: &Path, depth: usize, files: &mut BTreeMap<String, PathBuf>) -> Result<()> {

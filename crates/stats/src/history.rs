@@ -44,9 +44,11 @@ pub struct Sum {
 /// Reads a map whose keys are numbers. JSON has them as texts, and serde reads a text as a number only where no `flatten` is above it.
 fn numbered<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<u64, u64>, D::Error> {
     let texts: BTreeMap<String, u64> = BTreeMap::deserialize(from)?;
-    let pair =
-        |(begin, waits): (String, u64)| Ok((begin.parse().map_err(D::Error::custom)?, waits));
-    texts.into_iter().map(pair).collect()
+    let mut numbers = BTreeMap::new();
+    for (begin, waits) in texts {
+        numbers.insert(begin.parse().map_err(D::Error::custom)?, waits);
+    }
+    Ok(numbers)
 }
 
 impl Sum {
@@ -89,11 +91,12 @@ impl Sum {
     /// Reads what [`Sum::buckets_text`] writes; `None` where it is something else.
     #[must_use]
     pub fn buckets_of(text: &str) -> Option<BTreeMap<u64, u64>> {
-        let pair = |pair: &str| {
+        let mut buckets = BTreeMap::new();
+        for pair in text.split_whitespace() {
             let (begin, waits) = pair.split_once(':')?;
-            Some((begin.parse().ok()?, waits.parse().ok()?))
-        };
-        text.split_whitespace().map(pair).collect()
+            buckets.insert(begin.parse().ok()?, waits.parse().ok()?);
+        }
+        Some(buckets)
     }
 }
 

@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use stopgap_events::order::Inserted as _;
 
 /// The name and version of the file's form.
 pub const SCHEMA: &str = "stopgap.prices/1";
@@ -128,7 +129,7 @@ pub fn fit(rows: &[Row]) -> Fitted {
 
 /// The fits that leave out one run each.
 fn without_each_run(rows: &[Row]) -> Vec<Fitted> {
-    let runs: BTreeSet<u32> = rows.iter().map(|row| row.run).collect();
+    let runs: BTreeSet<u32> = rows.iter().map(|row| row.run).inserted();
     let without = |run: u32| -> Vec<Row> {
         let others = rows.iter().filter(|row| row.run != run);
         others.cloned().collect()
@@ -186,7 +187,7 @@ pub fn judged(rows: &[Row]) -> (Vec<Price>, Vec<Check>) {
     let cells: BTreeSet<(u64, &str)> = rows
         .iter()
         .map(|row| (row.size_bytes, row.strategy.as_str()))
-        .collect();
+        .inserted();
     let check = |(size_bytes, strategy): (u64, &str)| {
         let others: Vec<Row> = rows
             .iter()
@@ -239,7 +240,7 @@ fn unit(price: usize) -> f64 {
 /// Runs in which the work of a price was a part of a buffer's time that is seen.
 fn runs_with(rows: &[&Row], price: usize, value: f64) -> usize {
     let seen = |row: &&&Row| row.counts[price] * unit(price) * value >= SEEN * row.time_ns;
-    let runs: BTreeSet<u32> = rows.iter().filter(seen).map(|row| row.run).collect();
+    let runs: BTreeSet<u32> = rows.iter().filter(seen).map(|row| row.run).inserted();
     runs.len()
 }
 

@@ -25,6 +25,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use stopgap_events::machine::Missing;
+use stopgap_events::order::Inserted as _;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::files::read_text;
 use stopgap_kernel::folder::Folder;
@@ -541,7 +542,7 @@ fn disks(system: &dyn System) -> BTreeMap<String, String> {
         let name = words.nth(1)?;
         Some((format!("{major}:{minor}"), name.to_owned()))
     };
-    list.lines().filter_map(line).collect()
+    list.lines().filter_map(line).inserted()
 }
 
 /// Release and version of the running kernel, as `uname -rv` prints them.

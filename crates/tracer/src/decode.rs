@@ -9,6 +9,7 @@ mod record;
 use std::collections::{BTreeSet, HashMap};
 
 use stopgap_events::machine::Missing;
+use stopgap_events::order::Inserted as _;
 use stopgap_events::units::Nanos;
 use stopgap_trace::kernel_event::{KERNEL_EVENTS, Made, Tasks};
 use stopgap_trace::{Event, Kind, Stack, Text};
@@ -72,7 +73,7 @@ impl Decoder {
                 .transpose()
         };
         let all = EventSet::All;
-        let names: BTreeSet<EventName> = all.events().chain(all.of_machine()).collect();
+        let names: BTreeSet<EventName> = all.events().chain(all.of_machine()).inserted();
         for name in names {
             let event = name.to_string();
             let Some(format) = format(&event)? else {

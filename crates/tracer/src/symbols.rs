@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use stopgap_events::order::SortRows as _;
 use stopgap_trace::{Stack, Text};
 
 /// Kernel functions, sorted by address.
@@ -33,7 +34,7 @@ impl Symbols {
                 (function && address != 0).then(|| (address, Text::from(name)))
             })
             .collect();
-        functions.sort_by_key(|&(address, _)| address);
+        functions.sort_rows_by_key(|&(address, _)| address);
         functions.dedup_by_key(|&mut (address, _)| address);
         Symbols {
             functions: functions.into(),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use stopgap_events::machine::Environment;
+use stopgap_events::order::Inserted as _;
 use stopgap_stats::compare::Difference;
 
 /// Fields that differ from run to run of one machine, or are no property of it.
@@ -32,7 +33,7 @@ pub(super) fn differences(before: &[Environment], after: &[Environment]) -> Vec<
             .collect()
     };
     let sides = [fields(before), fields(after)];
-    let names: BTreeSet<&String> = sides.iter().flatten().flat_map(|one| one.keys()).collect();
+    let names: BTreeSet<&String> = sides.iter().flatten().flat_map(|one| one.keys()).inserted();
     let mut differences = Vec::new();
     for name in names {
         if PASSING.contains(&&**name) {
@@ -66,7 +67,7 @@ fn said(side: &[serde_json::Map<String, Value>], name: &str) -> String {
             }
             Some(value) => value.to_string(),
         })
-        .collect();
+        .inserted();
     each.into_iter().collect::<Vec<_>>().join(" or ")
 }
 

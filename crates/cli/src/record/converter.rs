@@ -17,6 +17,7 @@ use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
+use stopgap_events::order::Inserted as _;
 use stopgap_events::units::Nanos;
 use stopgap_kernel::Linux;
 use stopgap_trace::Metadata;
@@ -136,7 +137,7 @@ pub(super) fn run(folder: &Path) -> Result<ExitCode, Failure> {
         metadata: written.metadata,
         counts: counts
             .map(|(kind, count)| (kind.to_owned(), count))
-            .collect(),
+            .inserted(),
     };
     let told = serde_json::to_writer(io::stderr(), &written);
     told.map_err(|error| Failure::error(error.to_string()))?;

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use stopgap_events::order::SortRows as _;
 use stopgap_events::units::Bytes;
 use stopgap_kernel::Linux;
 use stopgap_kernel::folder::Folder;
@@ -70,7 +71,7 @@ pub(super) fn unfinished(directory: &Path) -> Vec<PathBuf> {
     };
     let left = folder.names().into_iter().filter(is_left);
     let mut left: Vec<PathBuf> = left.map(|name| directory.join(name)).collect();
-    left.sort();
+    left.sort_rows(Ord::cmp);
     left
 }
 

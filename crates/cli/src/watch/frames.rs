@@ -207,7 +207,7 @@ impl Frames {
     /// All that was over by `time` is known. Returns the frames among it that were late.
     pub(super) fn until(&mut self, time: u64) -> Vec<Trigger> {
         let mut fired = Vec::new();
-        self.held.sort_by_key(|(at, ..)| *at);
+        self.held.sort_rows_by_key(|(at, ..)| *at);
         let over = self.held.partition_point(|(at, ..)| *at <= time);
         for (at, tid, did) in self.held.drain(..over) {
             let Some(thread) = self.threads.get_mut(&tid) else {

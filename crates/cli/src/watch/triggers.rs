@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
+use stopgap_events::order::Inserted as _;
 use stopgap_events::units::Nanos;
 use stopgap_kernel::clock::Clock;
 use stopgap_kernel::linux::PressureTrigger;
@@ -58,7 +59,7 @@ impl Triggers {
                 .iter()
                 .map(|group| group.join(format!("{word}.pressure")));
             let of_groups: BTreeSet<PathBuf> =
-                of_pids.chain(named.filter(|path| path.exists())).collect();
+                of_pids.chain(named.filter(|path| path.exists())).inserted();
             paths.extend(of_groups.into_iter().map(|path| (path, true)));
             for (path, group) in paths {
                 let trigger = match PressureTrigger::new(&path, stall, window) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stopgap_events::order::SortRows;
+use stopgap_events::order::{Inserted as _, SortRows};
 
 use super::record::OptionDiffers;
 
@@ -18,7 +18,7 @@ fn options(text: &str) -> BTreeMap<&str, &str> {
     text.lines()
         .filter_map(|line| option(line.trim()))
         .filter(|(name, _)| name.starts_with("CONFIG_"))
-        .collect()
+        .inserted()
 }
 
 /// In what two configurations differ: first the options that both name, which somebody decided; then those of one alone, which

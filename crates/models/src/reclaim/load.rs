@@ -8,6 +8,7 @@
 //! out: time slices (in the mail each CPU's two threads share it, the measuring one before the other), the GPU's own work,
 //! huge pages, reading ahead of the reader.
 
+use stopgap_events::order::Inserted as _;
 use stopgap_events::random::Random;
 use stopgap_events::reclaim::Load;
 use stopgap_stats::histogram::Histogram;
@@ -425,7 +426,7 @@ impl Loads {
         let causes = Cause::ALL
             .iter()
             .map(|&cause| (cause, meter.causes[cause as usize]));
-        let causes = causes.filter(|(_, ns)| *ns > 0).collect();
+        let causes = causes.filter(|(_, ns)| *ns > 0).inserted();
         let elapsed_ns = out_of_memory.map_or(elapsed_ns, |point| point.at_ns);
         let before = self.memory.meter.now;
         if pages > 0 {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use stopgap_events::machine::Missing;
+use stopgap_events::order::Inserted as _;
 use stopgap_events::reclaim::Load;
 use stopgap_stats::quantile::quantile;
 use stopgap_stats::record::{Answer, Parameter, Series};
@@ -75,7 +76,7 @@ pub fn row(setting: &Setting, outcome: &Outcome, measured: Option<&Answer>) -> R
         }),
         take_ns_per_page: outcome.take_ns_per_page,
         release_ns_per_page: outcome.release_ns_per_page,
-        causes_ms: causes.collect(),
+        causes_ms: causes.inserted(),
         measured: beside,
         missing,
     }

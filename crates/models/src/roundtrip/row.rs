@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use stopgap_events::machine::Missing;
+use stopgap_events::order::Inserted as _;
 use stopgap_events::roundtrip::{Cell, Kernel};
 use stopgap_stats::record::{Answer, Parameter, Series};
 use stopgap_stats::replay::roundtrip::{Beside, RoundtripRow};
@@ -55,7 +56,7 @@ pub fn row(
         switches_per_request: mean,
         switches_p50: outcome.quantile(0.5),
         switches_p90: outcome.quantile(0.9),
-        causes: causes.collect(),
+        causes: causes.inserted(),
         data_wakes: outcome.per_round_trip(outcome.data_wakes),
         room_wakes: outcome.per_round_trip(outcome.room_wakes),
         cpu_us: outcome.per_round_trip(outcome.cpu_ns).map(|ns| ns / 1e3),
@@ -138,6 +139,6 @@ fn beside(cell: &Cell, answer: &Answer, mean: Option<f64>) -> Result<Beside, &'s
         least,
         most,
         factor: mean.filter(|_| switches > 0.0).map(|mean| mean / switches),
-        shares: shares.collect(),
+        shares: shares.inserted(),
     })
 }

@@ -19,7 +19,7 @@ mod ranking;
 use std::collections::{BTreeMap, BTreeSet};
 
 use stopgap_events::machine::Privilege;
-use stopgap_events::order::SortRows;
+use stopgap_events::order::{Inserted as _, SortRows};
 use stopgap_events::question::Question;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_stats::bootstrap::over_runs;
@@ -115,7 +115,7 @@ impl<'a> Seen<'a> {
             .iter()
             .flat_map(|row| row.blocks)
             .map(|block| block.run)
-            .collect();
+            .inserted();
         Seen {
             measured,
             rows,
@@ -377,7 +377,7 @@ fn row<'a>(series: &'a Series, all: &'a [Series]) -> Option<Row<'a>> {
             .iter()
             .filter(|b| b.value < 1.0)
             .map(|b| b.run)
-            .collect(),
+            .inserted(),
         strategy: strategy_of(series)?,
         block: series.word("block")?.parse().ok()?,
         chunk: series.word("chunk")?.parse().ok()?,
@@ -544,7 +544,7 @@ impl Seen<'_> {
             same.then_some(())?;
             Some((strategy_of(series)?, series.median()?))
         };
-        self.measured.series.iter().filter_map(of).collect()
+        self.measured.series.iter().filter_map(of).inserted()
     }
 
     /// A setting that the evidence shows to help.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use stopgap_chunks::iommu::{self, PageSizes, Run};
 use stopgap_events::memory::Protection;
+use stopgap_events::order::Inserted as _;
 use stopgap_events::units::{Bytes, Nanos};
 use stopgap_kernel::memory::{Advice, MapKind, MapRequest, Mapping};
 use stopgap_kernel::{Error, System, cgroup, own, shortage};
@@ -409,7 +410,7 @@ impl Counted {
             let daemon: u64 = work.daemon.iter().filter_map(since).sum();
             Some((work.name.to_owned(), sum.saturating_sub(daemon)))
         };
-        WORK.iter().filter_map(figure).collect()
+        WORK.iter().filter_map(figure).inserted()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stopgap_events::machine::{Missing, Privilege};
-use stopgap_events::order::SortRows;
+use stopgap_events::order::{Inserted as _, SortRows};
 use stopgap_events::question::Question;
 use stopgap_events::workload::Form;
 use stopgap_stats::growth::{self, Growth, Point};
@@ -218,7 +218,7 @@ fn points(series: &[Series], of: &[(&str, Parameter)], names: &[&str]) -> Vec<Po
         let whole = runs
             .iter()
             .filter(|(_, values)| values.len() == names.len());
-        whole.map(|(&run, _)| run).collect()
+        whole.map(|(&run, _)| run).inserted()
     };
     let in_all = by_n
         .values()

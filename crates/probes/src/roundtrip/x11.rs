@@ -283,7 +283,7 @@ fn spread(cell: Cell, measured: &Measured, seed: u64) -> Option<Spread> {
         series.map(Series::values).unwrap_or_default()
     };
     let mut runs = values(SWITCHES);
-    runs.sort_by(f64::total_cmp);
+    runs.sort_unstable_by(f64::total_cmp);
     let shares = [CLIENT[0], CLIENT[1], SERVER[0], SERVER[1]].map(values);
     let middle = Counts::new(&runs, shares, seed)?;
     Some(Spread { cell, runs, middle })

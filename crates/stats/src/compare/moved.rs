@@ -29,7 +29,7 @@ pub mod simulate;
 use std::collections::{BTreeMap, BTreeSet};
 
 use stopgap_events::machine::Missing;
-use stopgap_events::order::SortRows;
+use stopgap_events::order::{Inserted as _, SortRows};
 
 use crate::quantile::median;
 
@@ -216,7 +216,7 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
     let lengths = lengths.filter_map(|(one, unit)| Some(one.length_ms(&per)? / (*unit)?));
     let least = LEAST * mean(lengths);
 
-    let keys: BTreeSet<&Key> = all().flat_map(|one| one.figures.keys()).collect();
+    let keys: BTreeSet<&Key> = all().flat_map(|one| one.figures.keys()).inserted();
     let mut by_family: BTreeMap<Family, Vec<(f64, Row<'_>)>> = BTreeMap::new();
     for key in keys {
         let values = values(key);
@@ -435,7 +435,7 @@ fn the_same(rows: &[Row<'_>]) -> Vec<usize> {
     let chains: BTreeMap<&[String], usize> = (rows.iter().enumerate())
         .filter(|(_, (key, _))| key.family == Family::Chain)
         .map(|(row, (key, _))| (&*key.path, row))
-        .collect();
+        .inserted();
     let mut same: Vec<usize> = (0..rows.len()).collect();
     for (path, &row) in &chains {
         let parent = path
@@ -526,7 +526,7 @@ fn own_frames(all: Frames, least: f64) -> Vec<Frame> {
         .collect();
     kept.sort_rows(|(_, (a, _)), (_, (b, _))| (b[0] + b[1]).total_cmp(&(a[0] + a[1])));
     kept.truncate(MOST_FRAMES);
-    let kept: Frames = kept.into_iter().collect();
+    let kept: Frames = kept.into_iter().inserted();
     let mut below: BTreeMap<&[String], [f64; 2]> = BTreeMap::new();
     for (path, (amounts, _)) in &kept {
         let sums = below.entry(&path[..path.len() - 1]).or_default();

@@ -6,6 +6,7 @@ use std::fmt;
 use crate::histogram::Histogram;
 use crate::quantile::{median, quantile};
 use crate::record::Stalls;
+use stopgap_events::order::Inserted as _;
 
 /// One side: the runs of one kernel, one version, one setting.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -125,7 +126,7 @@ impl Run {
             episodes: runs
                 .iter()
                 .try_fold(0u64, |sum, run| Some(sum.saturating_add(run.episodes?))),
-            numbers: numbers.collect(),
+            numbers: numbers.inserted(),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stopgap_events::machine::Environment;
+use stopgap_events::order::Inserted as _;
 use thiserror::Error;
 
 use super::{Format, Read};
@@ -107,7 +108,7 @@ fn parameters(files: &[(&str, &Read)]) -> Result<Vec<String>, Incompatible> {
     let names: BTreeSet<&String> = files
         .iter()
         .flat_map(|(_, read)| read.parameters.keys())
-        .collect();
+        .inserted();
     let mut warnings = Vec::new();
     for name in names {
         let value = |read: &Read| read.parameters.get(name).cloned();
@@ -143,7 +144,7 @@ fn warnings(files: &[(&str, &Read)]) -> Vec<String> {
     let machines = files
         .iter()
         .filter_map(|(_, read)| read.environment.as_ref());
-    let machines: BTreeSet<String> = machines.map(machine).collect();
+    let machines: BTreeSet<String> = machines.map(machine).inserted();
     if machines.len() > 1 {
         let named: Vec<&str> = machines.iter().take(4).map(|machine| &**machine).collect();
         warnings.push(format!(

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use stopgap_events::machine::Missing;
+use stopgap_events::order::Inserted as _;
 use stopgap_events::units::Bytes;
 use stopgap_kernel::files::{read_lossy, read_text};
 use stopgap_kernel::tracefs::Tracefs;
@@ -119,7 +120,7 @@ impl<'s> Instance<'s> {
                 let numbers: Vec<u32> = chosen.iter().map(|(number, _)| *number).collect();
                 self.write(&format!("{folder}/filter"), &filter::for_numbers(&numbers))?;
                 let names = chosen.into_iter();
-                description.syscalls = names.map(|(n, name)| (n, name.to_owned())).collect();
+                description.syscalls = names.map(|(n, name)| (n, name.to_owned())).inserted();
             }
             if stacks && event == SWITCH {
                 self.want_stack(&folder, description, missing);

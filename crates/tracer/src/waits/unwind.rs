@@ -11,6 +11,7 @@ use object::SegmentFlags;
 use object::elf::PF_X;
 use object::read::{Object, ObjectSection, ObjectSegment, ReadCache};
 use stopgap_capture::UserStack;
+use stopgap_events::order::SortRows as _;
 use stopgap_trace::MappedFile;
 
 #[cfg(target_arch = "aarch64")]
@@ -117,7 +118,7 @@ impl Chains {
             })
         });
         let mut files: Vec<MappedFile> = known.collect();
-        files.sort();
+        files.sort_rows(Ord::cmp);
         files.dedup();
         files
     }

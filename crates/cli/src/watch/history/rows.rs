@@ -2,6 +2,7 @@
 
 use std::io::BufReader;
 
+use stopgap_events::order::Inserted as _;
 use stopgap_events::units::Nanos;
 use stopgap_explain::chain::live::{Counted, word_of_sleep};
 use stopgap_kernel::folder::Folder;
@@ -57,7 +58,7 @@ pub(super) fn of_histogram(
         longest_ns: histogram.longest,
         buckets: buckets
             .map(|(bucket, waits)| (bucket_begin(bucket), *waits))
-            .collect(),
+            .inserted(),
     };
     (key, sum)
 }

@@ -74,11 +74,12 @@ fn write_sizes<S: Serializer>(sizes: &BTreeMap<u64, u64>, to: S) -> Result<S::Ok
 /// Names of JSON are texts, and within an untagged enum nobody makes numbers of them.
 fn read_sizes<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<u64, u64>, D::Error> {
     let sizes = BTreeMap::<String, u64>::deserialize(from)?;
-    let number = |(size, count): (String, u64)| {
+    let mut numbers = BTreeMap::new();
+    for (size, count) in sizes {
         let wrong = |_| D::Error::custom(format!("'{size}' is no number of bytes"));
-        Ok((size.parse().map_err(wrong)?, count))
-    };
-    sizes.into_iter().map(number).collect()
+        numbers.insert(size.parse().map_err(wrong)?, count);
+    }
+    Ok(numbers)
 }
 
 impl Dma {

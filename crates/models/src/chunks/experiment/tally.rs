@@ -6,6 +6,7 @@ use std::fmt::Display;
 use stopgap_chunks::policy::{Name, ORDERS, Request, Tries};
 use stopgap_chunks::tlb::Factor;
 use stopgap_events::machine::Missing;
+use stopgap_events::order::Inserted as _;
 use stopgap_events::units::Bytes;
 use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::quantile;
@@ -167,7 +168,7 @@ impl<'a> Tally<'a> {
             .entries
             .iter()
             .map(|(&size, &count)| (Bytes(size).short(), float(count) / float(built)))
-            .collect();
+            .inserted();
         let walk_ns = float(self.device.tlb().walk_ns);
         let read = self.device.access.iter().zip(&self.reads);
         let tlb: Vec<TlbFigures> = read
@@ -202,7 +203,7 @@ impl<'a> Tally<'a> {
                 .filter(|ns| !an_hour(ns))
                 .map(|ns| float(ns).min(self.worst_ns) / 1e6),
             time_worst_ms: (built > 0).then_some(self.worst_ns / 1e6),
-            time_by_cause_ms: causes.collect(),
+            time_by_cause_ms: causes.inserted(),
             entries,
             table_bytes: self.table_bytes.and_then(|sum| mean(float(sum))),
             tlb_misses_per_access: of_first.map(|tlb| tlb.misses_per_access),

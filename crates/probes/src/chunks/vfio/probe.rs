@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use stopgap_events::machine::Privilege;
+use stopgap_events::order::Inserted as _;
 use stopgap_events::question::Question;
 use stopgap_events::units::Bytes;
 use stopgap_kernel::Error;
@@ -350,7 +351,7 @@ fn cost(series: &[Series], page: Bytes) -> BTreeMap<u32, f64> {
     let whole = runs
         .into_iter()
         .filter(|(_, (_, parts))| *parts == STEPS.len());
-    whole.map(|(run, (sum, _))| (run, sum)).collect()
+    whole.map(|(run, (sum, _))| (run, sum)).inserted()
 }
 
 /// The smallest pages against the largest, run by run.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::explain::{Chains, Findings, Idleness, Link, WindowKind};
+use stopgap_events::order::Inserted as _;
 
 use super::{Family, Per};
 
@@ -148,12 +149,12 @@ impl Account {
                 ),
                 _ => (key, amount),
             })
-            .collect();
+            .inserted();
         let cpu = std::mem::take(&mut self.cpu);
         self.cpu = cpu
             .into_iter()
             .map(|(path, ms)| (renamed(path), ms))
-            .collect();
+            .inserted();
     }
 
     fn add(&mut self, family: Family, path: Vec<String>, amount: f64) {
