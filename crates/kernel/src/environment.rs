@@ -251,10 +251,10 @@ fn iommu(system: &dyn System) -> Result<String> {
             )),
         };
     }
-    let types = groups
-        .iter()
-        .map(|group| read_text(system, format!("{GROUPS}/{group}/type")))
-        .collect::<Result<BTreeSet<String>>>()?;
+    let mut types = BTreeSet::new();
+    for group in &groups {
+        types.insert(read_text(system, format!("{GROUPS}/{group}/type"))?);
+    }
     Ok(types.into_iter().collect::<Vec<_>>().join(","))
 }
 

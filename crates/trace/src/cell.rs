@@ -57,9 +57,6 @@ pub(super) trait Get {
 }
 
 /// As `Put`.
-///
-/// The compiler copies what reads cells for each type that it sees behind the reference, 40 KB each time: who makes one hides it by
-/// [`black_box`](std::hint::black_box).
 impl Get for &dyn Get {
     fn get(&self, column: Column) -> Option<Value<'_>> {
         (**self).get(column)

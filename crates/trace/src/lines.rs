@@ -11,7 +11,6 @@
 //! that are not ours are ignored.
 
 use std::fmt;
-use std::hint::black_box;
 use std::io::{self, BufRead, Read, Write};
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -216,7 +215,7 @@ impl<R: BufRead> Reader<R> {
             .deserialize(&mut json)
             .and_then(|()| json.end())
             .map_err(|error| wrong(error_text(&error)))?;
-        Event::from_cells(&black_box(&self.row as &dyn Get))
+        Event::from_cells(&(&self.row as &dyn Get))
             .map(Some)
             .map_err(|why| wrong(why.0))
     }

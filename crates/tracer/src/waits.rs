@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 pub use stopgap_capture::Part;
+use stopgap_events::order::Inserted as _;
 use stopgap_events::units::Bytes;
 
 use crate::perf::Mapping;
@@ -67,7 +68,7 @@ impl Default for Options {
 pub fn syscall_names() -> BTreeMap<u32, String> {
     syscalls::Sysno::iter()
         .filter_map(|call| Some((u32::try_from(call.id()).ok()?, call.name().to_owned())))
-        .collect()
+        .inserted()
 }
 
 /// Returns the mark that a thread made by taking the name `comm`: `stopgap_mark()` of `stopgap_mark.h`.

@@ -286,7 +286,7 @@ impl<'a> Seen<'a> {
     /// On memory that was made fragmented: between whom repeats disagree.
     fn disagreement(&self) -> Option<String> {
         self.fact(KEPT_ONE_IN)?;
-        let sizes: BTreeSet<Bytes> = self.measured.series.iter().filter_map(size_of).collect();
+        let sizes: BTreeSet<Bytes> = self.measured.series.iter().filter_map(size_of).inserted();
         sizes.into_iter().find_map(|size| {
             let (one, other) = Ranking::of(&self.measured.series, size)?.disagree?;
             let size = size.short();
@@ -428,7 +428,7 @@ impl Seen<'_> {
     /// Most telling first.
     fn evidence(&self) -> Vec<String> {
         let mut evidence: Vec<String> = self.made().into_iter().collect();
-        let sizes: BTreeSet<Bytes> = self.measured.series.iter().filter_map(size_of).collect();
+        let sizes: BTreeSet<Bytes> = self.measured.series.iter().filter_map(size_of).inserted();
         for &size in sizes.iter().rev() {
             let took = self.medians(TAKE, size);
             let both = took

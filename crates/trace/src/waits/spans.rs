@@ -16,6 +16,7 @@ mod file_locks;
 
 use std::collections::{HashMap, VecDeque};
 
+use stopgap_events::order::SortRows as _;
 use stopgap_events::units::{Bytes, Nanos};
 
 use crate::{Activity, Event, Kind, Reclaimer, Span, Text};
@@ -175,7 +176,7 @@ impl Spans {
         let of_threads = self.threads.into_values().flatten();
         let of_disks = self.requests.into_values().chain(self.merged);
         let mut all: Vec<Open> = of_threads.chain(of_disks).collect();
-        all.sort_by(|a, b| {
+        all.sort_rows(|a, b| {
             (a.span.begin, a.tid, &a.span.sector).cmp(&(b.span.begin, b.tid, &b.span.sector))
         });
         out.extend(all.into_iter().map(|open| {
