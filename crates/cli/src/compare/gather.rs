@@ -88,7 +88,7 @@ pub(crate) fn gather(
     enough_runs(asked)?;
     let lines = asked.commands.lines;
     let environment = environment::read(&Linux);
-    let shell = Shell::new(Counted::of(&asked.endpoints)?)?;
+    let shell = Shell::new(Counted::of(&asked.endpoints)?, Limit::of(asked))?;
     let (cpu, pair) = first(asked, &shell, &environment)?;
     let plan = Plan {
         cpu,
@@ -313,16 +313,58 @@ struct Shell {
     /// What the command that runs prints, in memory: a disk would be part of what is measured.
     printed: OwnedFd,
     counted: Counted,
+    limit: Limit,
+}
+
+/// How long a command may run before it is plain that nothing can be decided.
+struct Limit {
+    /// Of one run; `None` where the runs asked for are all that is wanted.
+    run: Option<Nanos>,
+    /// Of all.
+    all: Nanos,
+    /// How often both have to run.
+    least: u64,
+}
+
+impl Limit {
+    fn of(asked: &Asked<'_>) -> Limit {
+        let least = least_units(ALPHA, asked.endpoints.len()) as u64;
+        Limit {
+            run: (!asked.few).then(|| Nanos(asked.max_time.0 / least.max(1))),
+            all: asked.max_time,
+            least,
+        }
+    }
+
+    /// Refuses a first run that still runs.
+    fn allows(&self, run: &Running<'_>) -> Result<(), Failure> {
+        let took = Linux.now().saturating_sub(run.began);
+        match self.run.filter(|&most| run.first && took > most) {
+            None => Ok(()),
+            Some(most) => Err(Failure::error(format!(
+                "nothing can be decided in {}: it takes longer ({} times both commands, and '{}' runs for more than {}): give a longer --max-time",
+                roughly(self.all),
+                self.least,
+                shown(run.line),
+                roughly(most)
+            ))),
+        }
+    }
 }
 
 impl Shell {
-    fn new(counted: Counted) -> Result<Shell, Failure> {
+    fn new(counted: Counted, limit: Limit) -> Result<Shell, Failure> {
         let made = memfd_create("stopgap-output", MemfdFlags::CLOEXEC).and_then(|printed| {
             // Each write goes to the end, wherever that is after the file was cut.
             fcntl_setfl(&printed, fcntl_getfl(&printed)? | OFlags::APPEND)?;
             Ok(printed)
         });
-        made.map(|printed| Shell { printed, counted })
+        let shell = |printed| Shell {
+            printed,
+            counted,
+            limit,
+        };
+        made.map(shell)
             .map_err(|error| Failure::error(format!("memfd_create: {error}")))
     }
 
@@ -420,6 +462,7 @@ impl Shell {
                     }
                 } else {
                     run.child = Some(child);
+                    failed = self.limit.allows(run).err();
                 }
             }
             let printed = rustix::fs::fstat(&self.printed);

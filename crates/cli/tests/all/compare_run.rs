@@ -153,6 +153,17 @@ fn commands_run_side_by_side_where_that_is_fair() {
     );
 }
 
+/// Nobody waits an hour to hear that five seconds were too few.
+#[test]
+fn a_command_that_runs_too_long_is_stopped() {
+    let run = Run::new();
+    let began = std::time::Instant::now();
+    let done = compare(&run, "sleep 3600", "sleep 3600", "--max-time 5s").ends(1);
+    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
+    let says = "nothing can be decided in 5 s: it takes longer (10 times both commands, and 'sleep 3600' runs for more than 1 s)";
+    has(&done.err, &[says, "give a longer --max-time"]);
+}
+
 /// What a project chose stands in one file; a flag goes first. A gate that cannot tell does what was chosen.
 #[test]
 fn settings_of_the_project() {
