@@ -39,8 +39,8 @@ struct Chunks {
 
 #[derive(clap::Args)]
 struct Placement {
-    /// Steps in all, shared evenly by the policies.
-    #[arg(long, value_name = "N", default_value = "110m", value_parser = count)]
+    /// Steps in all: ours takes ten shares, every other policy one.
+    #[arg(long, value_name = "N", default_value = "200m", value_parser = count)]
     ops: u64,
     /// Seed of the first stretch of steps; a difference names the seed that leads to it.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -49,6 +49,9 @@ struct Placement {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     policy: Vec<Name>,
 }
+
+/// Shares of the steps that ours takes: who uses it depends on it, where the others are for comparison.
+const OURS: u64 = 10;
 
 /// Steps between two lines of progress where standard error is no terminal.
 const SAY_EVERY: u64 = 10_000_000;
@@ -82,12 +85,23 @@ fn placement(flags: &Placement, bar: &ProgressBar) -> Result<u64, Failure> {
     let is_first = |&(at, name): &(usize, &Name)| !asked[..at].contains(name);
     let names = asked.iter().enumerate().filter(is_first);
     let names: Vec<Name> = names.map(|(_, name)| *name).collect();
-    let share = flags.ops.div_ceil(names.len() as u64);
+    let shares = |name| match name {
+        Name::Stopgap if names.len() > 1 => OURS,
+        _ => 1,
+    };
+    let all: u64 = names.iter().map(|&name| shares(name)).sum();
     let mut done: u64 = 0;
-    print(&format!("seed {}, {share} steps a policy", flags.seed))?;
-    for name in names {
+    let each = flags.ops.div_ceil(all);
+    let more = if names.contains(&Name::Stopgap) && names.len() > 1 {
+        ", ten times as many of stopgap"
+    } else {
+        ""
+    };
+    print(&format!("seed {}, {each} steps a policy{more}", flags.seed))?;
+    for &name in &names {
+        let steps = each * shares(name);
         let mut progress = progress(bar, name.to_string(), flags.ops, done);
-        let met = soak(name, share, flags.seed, |met| progress(met.steps));
+        let met = soak(name, steps, flags.seed, |met| progress(met.steps));
         let met =
             met.map_err(|what| Failure::error(format!("after {done} steps of others: {what}")))?;
         done += met.steps;

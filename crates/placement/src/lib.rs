@@ -12,6 +12,7 @@
 //! * [`best_fit`]: the proposal of mail 000, with and without coalescing.
 //! * [`memory`]: where the structures of [`stopgap`] themselves lie, for those who may not call malloc.
 //! * [`registry`]: all of them by name.
+//! * [`returns`]: ranges that other threads free, without the lock of the thread that places.
 //! * [`oracle`]: a naive policy that is obviously right, a second statement of each kernel's rule, and
 //!   the runners that hold the policies against them.
 
@@ -31,6 +32,7 @@ pub mod linux_6;
 pub mod memory;
 pub mod oracle;
 pub mod registry;
+pub mod returns;
 pub mod stopgap;
 mod vmas;
 

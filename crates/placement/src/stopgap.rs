@@ -1,45 +1,75 @@
-//! stopgap's own policy: best fit in a packed zone at the top of the window.
+//! stopgap's own policy: best fit for long ranges, and for short ones a packed zone at the top of the window.
+//!
+//! ```
+//! use stopgap_placement::{FreeError, Policy, Range, Request, Space, Stopgap};
+//!
+//! // Pages of 4 KiB in 1 GiB of addresses, or of units in a heap of anything else.
+//! let space = Space::new(Range::new(0x4000_0000, 0x8000_0000), 0x1000)?;
+//! let mut policy = Stopgap::new(space);
+//! let texture = policy.place(&Request::of(3 << 20))?;
+//! let huge = policy.place(&Request { alignment: 2 << 20, ..Request::of(8 << 20) })?;
+//! assert_eq!(huge.start % (2 << 20), 0);
+//! policy.free(texture)?;
+//! assert_eq!(policy.free(texture), Err(FreeError::AlreadyFree));
+//!
+//! // A handle saves the look-up of the address.
+//! let (range, handle) = policy.place_handle(&Request::of(3 << 20))?;
+//! assert_eq!(range, texture);
+//! policy.free_handle(handle)?;
+//! assert_eq!(policy.largest_hole(), (1 << 30) - (8 << 20));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! # Contract
 //!
 //! All of it: sizes from a page to the whole window, windows of up to 2^48 bytes, alignment with offset,
-//! limits, both directions, hints, free by range with exact errors. [`PlaceError::Exhausted`] comes
-//! only where nothing fits. What asks for no direction goes to the top, or, if it is limited to a lower part
-//! of the window, to the bottom: so what can go anywhere leaves the bottom to what can go nowhere else.
+//! limits, both directions, hints, free by range with exact errors, in every build. What asks for no direction goes to the
+//! top, or, if it is limited to a lower part of the window, to the bottom: so what can go anywhere leaves the bottom to
+//! what can go nowhere else.
+//!
+//! [`PlaceError::Exhausted`] comes where nothing fits. A request that no hole need fit (it is aligned or limited, or as
+//! long as a hole of its own class at most) looks at 256 holes more before it fails; [`Stopgap::certain`] makes it look at all of
+//! them.
 //!
 //! # How
 //!
 //! * **Map** (`map`, `tile`): two bits a page say where ranges and holes begin and where holes end. Tiles of
 //!   8,192 pages and the nodes above them exist only where something begins, so a terabyte costs what a page
 //!   does.
-//! * **Index** (`class`, `map`): holes by class of length, exact up to 64 pages. Tiles and nodes have a word
-//!   a class that says where to look; each class remembers its topmost hole.
+//! * **Long holes** (`lists`), of more than 64 pages: a list for each of 64 classes an octave, and a bit a class. A
+//!   request takes the shortest hole of its own class that will do, of the first 8, or one of the next class
+//!   that has any: best fit to the page up to 127 pages, and to one part in 64 above.
+//! * **Short holes** (`class`, `index`): a class a length. Tiles and nodes have a word a class that says where to look;
+//!   each class remembers its topmost hole.
 //! * **Zone** (`search`): an eighth more than what is held, at the top. The smallest hole that does is taken
-//!   there; below it the topmost, so that what is held moves up and the span stays small. Where too few find
-//!   a place in the zone it grows (alignments need more room than an eighth).
+//!   there for up to 64 pages; below it the topmost, so that what is held moves up and the span stays small. Where too
+//!   few find a place in the zone it grows (alignments need more room than an eighth).
 //! * **Victim** (`map`): the hole that was cut last is kept out of the index and is cut again before an
 //!   index is changed for a hole that does not fit exactly.
-//! * **Magazines** (`magazine`): up to 16 freed ranges a size (8 above 64 pages) wait for the next request of
-//!   that very size.
-//!   Only ranges in the zone do (and, once there was a request for the bottom, ranges there), never in a
-//!   window that is nearly full, and all are given back before a request fails or a free is refused. Once an
-//!   alignment was asked for, each request gets the least aligned that does: places that are aligned well are
-//!   few, and taken by what need not be there they are missing until it is freed.
+//! * **Magazines** (`magazine`): up to 16 freed ranges of each size up to 64 pages wait for the next request of
+//!   that very size. Only ranges in the zone do (and, once there was a request for the bottom, ranges there), and never in
+//!   a window that is nearly full. A range that the zone has left since goes to the map instead of out, and all do before a
+//!   request fails or a free is refused. Once an alignment was asked for, each request gets the least aligned that does:
+//!   places that are aligned well are few, and taken by what need not be there they are missing until it is freed.
 //! * **Probing** (`search`): for alignments of 64 pages and more the few places that are aligned are looked
 //!   at, one after the other, rather than holes.
 //!
 //! # Cost
 //!
-//! Place and free: constant, but for a descent through at most 6 levels and, for a request that only few of
-//! the holes between its limits or at its alignment could take, a walk over the holes that are long enough.
-//! Memory: 2.8 KiB for 8,192 pages where something begins, 0.35 bytes a page; about 14 KiB besides, and 28 KiB
-//! from the first free of a range of more than 64 pages on.
+//! * Free: constant, but for the look-up of a tile and of a neighbour in another tile, at most 6 levels each.
+//! * Place without alignment and limits: at most 64 classes of short holes, 16 leaves for the topmost long one, 8 long holes for the
+//!   shortest, and, where nothing else fits, 256. A descent of at most 6 levels each.
+//! * Place with them: besides, 8 short and 8 long holes that may do, one of each class that must, and 256 before it fails.
+//! * The request that fails first after a window has become full gives the map what magazines keep, 1,024 ranges at most.
+//!
+//! Memory: 3.6 KiB for 8,192 pages where something begins, 0.45 bytes a page; about 25 KiB besides. Tiles are kept for reuse
+//! when nothing begins there any more.
 //! `docs/questions/placement.md` has the figures, beside other allocators', and the command that prints them.
 //!
 //! # Lineage
 //!
 //! The bits and their tree: Go's page allocator (runtime/mpagealloc.go), which keeps a bit a page that is
-//! *used* and must fill them; ours has bits for boundaries alone. Segregated classes with a bit each: TLSF
+//! *used* and must fill them; ours has bits for boundaries alone. Lists by class with a bit each: TLSF
 //! (Masmano and others, 2004) and OffsetAllocator. The victim: Doug Lea's malloc. Magazines: Bonwick's
 //! (2001) and the kernel's iova rcaches, whose ranges are rounded to powers of two; ours are of exact sizes.
 //!
@@ -47,9 +77,9 @@
 //!
 //! Instructions an operation as callgrind counts them, the driver's taken off.
 //!
-//! * An index that is exact in its nodes, too: in `sequential` 3.4 million of their bits changed in a million
+//! * An index of short holes that is exact in its nodes, too: in `sequential` 3.4 million of their bits changed in a million
 //!   operations; now 0.3 million do.
-//! * An index that is not exact in its tiles either: searches follow old bits, 455 instructions instead of
+//! * An index of them that is not exact in its tiles either: searches follow old bits, 455 instructions instead of
 //!   401 in `tight`.
 //! * Only the tile of each class's topmost hole remembered, and a walk back to the last boundary at each free
 //!   instead of a bit at a hole's end: 552 instead of 469 in `sequential`.
@@ -58,6 +88,10 @@
 //!   6.8 times what is held.
 //! * A popped range's low part left in its magazine: the same range, freed again, then looks like a double
 //!   free and is looked at twice; 9.5 ns instead of 4.8 in `pbobench`.
+//! * Long holes by address like short ones, two classes an octave: a request walks the holes of its class, 6,286 of them at
+//!   worst, and fails where another class would do.
+//! * Magazines of sizes above 64 pages: they hand out ranges of a zone long left, and what lies idle in them is missing in a
+//!   window that is nearly full.
 
 mod check;
 mod class;
@@ -68,16 +102,42 @@ mod search;
 mod tile;
 
 use alloc::string::String;
+use core::num::NonZeroU64;
 
 use crate::contract::{
     Direction, FreeError, PlaceError, Policy, Range, Request, Space, Statistics, Work,
 };
 use crate::memory::{Box, Memory, Vec};
+use class::EXACT;
 use magazine::{Magazines, Push};
 use map::{Map, Place, Start};
 use search::Want;
 
 pub use ranges::Extent;
+
+/// A range that was placed, in 8 bytes: where its start is in the map, and its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handle(NonZeroU64);
+
+impl Handle {
+    /// Low bits of a length that a handle has.
+    const PAGES: u64 = (1 << 26) - 1;
+
+    #[inline]
+    fn new(at: Place, pages: u64) -> Handle {
+        // There are fewer than 2^25 tiles, and 2^13 bits in each.
+        let place = (at.tile as u64) << 13 | u64::from(at.bit);
+        Handle(NonZeroU64::MIN.saturating_add(place << 26 | pages & Handle::PAGES))
+    }
+
+    #[inline]
+    fn parts(self) -> (Place, u64) {
+        let value = self.0.get() - 1;
+        let place = value >> 26;
+        let (tile, bit) = ((place >> 13) as usize, (place & 0x1fff) as u32);
+        (Place { tile, bit }, value & Handle::PAGES)
+    }
+}
 
 /// See the module.
 #[derive(Clone)]
@@ -94,8 +154,14 @@ pub struct Stopgap {
     /// The packed zone's first page when the map last changed: magazines keep what lies in it. 0 where
     /// there is nothing below it, so that every page may be wanted.
     keep_from: u64,
+    /// What `keep_from` was when magazines were last looked through, or the lowest that it was since.
+    swept_from: u64,
+    /// Pages of the next magazine to be looked through; beyond the last size when all have been.
+    sweep: u64,
     /// Pages of the packed zone beyond those held, in 1/65,536 of those held.
     slack: u32,
+    /// Visits of a request that finds nothing where something must fit, before it fails.
+    budget: u32,
     /// The greatest alignment, in bytes, that takes any start of a magazine. A page; 0 from the first
     /// request for more on: then they leave the aligned starts to those that need them.
     any_start: u64,
@@ -105,7 +171,7 @@ pub struct Stopgap {
 }
 
 impl Stopgap {
-    /// Makes a policy of an empty `space`. Takes about 6 KiB for any size.
+    /// Makes a policy of an empty `space`. Takes about 25 KiB for any size.
     #[must_use]
     pub fn new(space: Space) -> Stopgap {
         Stopgap::new_in(space, Memory::GLOBAL)
@@ -130,12 +196,15 @@ impl Stopgap {
             space: Space::PAGE_ZERO,
             shift: Space::PAGE_ZERO.page().trailing_zeros(),
             map: Map::closed(memory),
-            magazines: Magazines::new(memory),
+            magazines: Magazines::NEW,
             memory,
             bottom: None,
             live: 0,
             keep_from: 0,
+            swept_from: 0,
+            sweep: EXACT + 1,
             slack: search::SLACK_LEAST,
+            budget: search::BUDGET,
             any_start: Space::PAGE_ZERO.page(),
             cursors: [0; search::CURSORS],
             work: Work::ZERO,
@@ -152,6 +221,52 @@ impl Stopgap {
         self.any_start = space.page();
         self.space = space;
         self.map.open(space.window().length() >> self.shift);
+    }
+
+    /// Lets a request fail only where no hole fits, however many have to be looked at. Without it a request that
+    /// finds nothing where something must fit looks at 256 more holes before it fails.
+    #[must_use]
+    pub fn certain(mut self) -> Stopgap {
+        self.budget = u32::MAX;
+        self
+    }
+
+    /// As [`Policy::place`], with a handle that [`Stopgap::free_handle`] takes.
+    ///
+    /// # Errors
+    /// As [`Policy::place`].
+    #[inline]
+    pub fn place_handle(&mut self, request: &Request) -> Result<(Range, Handle), PlaceError> {
+        let range = self.place(request)?;
+        let start = self.page_of(range.start);
+        // Exists: something starts there.
+        let at = self.map.make_place(start);
+        Ok((range, Handle::new(at, range.length() >> self.shift)))
+    }
+
+    /// Frees a range by its handle: as [`Policy::free`], but the range need not be looked up.
+    ///
+    /// # Errors
+    /// [`FreeError::AlreadyFree`] where no range of that length starts there: nothing has changed then. As with an
+    /// address, a range that was freed and placed again cannot be told from the one before.
+    #[inline]
+    pub fn free_handle(&mut self, handle: Handle) -> Result<(), FreeError> {
+        let (at, pages) = handle.parts();
+        let Some(start) = self.map.page_in(at) else {
+            return Err(FreeError::AlreadyFree);
+        };
+        let length = self.map.length(at);
+        if self.map.start(at) != Some(Start::Range) || length & Handle::PAGES != pages {
+            return Err(FreeError::AlreadyFree);
+        }
+        self.free_at(start, length, at)
+    }
+
+    /// Returns the bytes of the largest hole, for the text of an error: a failed request has joined all holes. Walks the
+    /// holes of the highest class that has any.
+    #[must_use]
+    pub fn largest_hole(&self) -> u64 {
+        self.map.largest().max(self.map.victim.pages()) << self.shift
     }
 
     #[inline]
@@ -197,7 +312,7 @@ impl Stopgap {
     fn bottom_magazines(&mut self) -> &mut Magazines {
         let memory = self.memory;
         self.bottom
-            .get_or_insert_with(|| Box::new_in(Magazines::new(memory), memory))
+            .get_or_insert_with(|| Box::new_in(Magazines::NEW, memory))
     }
 
     /// An aligned range that a magazine keeps.
@@ -214,7 +329,7 @@ impl Stopgap {
     /// Anywhere in the map, which magazines keep nothing from: what is not found here may still be.
     #[inline(never)]
     fn place_plain(&mut self, pages: u64) -> Option<u64> {
-        if pages == 0 || pages > self.map.pages {
+        if pages == 0 || pages > self.map.pages || self.map.is_full() {
             return None;
         }
         self.plain(pages)
@@ -224,6 +339,64 @@ impl Stopgap {
     fn give(&mut self, start: u64, pages: u64, at: Place) {
         self.live -= pages;
         self.map.give(start, start + pages, at);
+        self.keep_from = self.zone();
+        self.swept_from = self.swept_from.min(self.keep_from);
+        // What magazines keep below the zone lies between holes that would otherwise be one.
+        if self.sweep <= EXACT
+            || self.keep_from - self.swept_from > self.live / 32 + search::ZONE_LEAST
+        {
+            self.sweep_one();
+        }
+    }
+
+    /// The zone has shrunk: gives the map what a magazine keeps below it, a size at each call.
+    #[cold]
+    fn sweep_one(&mut self) {
+        if self.sweep > EXACT {
+            self.sweep = 1;
+            self.swept_from = self.keep_from;
+        }
+        let pages = self.sweep;
+        while let Some(start) = self
+            .magazines
+            .pop_within(pages, 0, self.keep_from + pages - 1)
+        {
+            self.give_kept(start, pages);
+        }
+        self.sweep += 1;
+    }
+
+    /// Places `pages`, of which a magazine gave the range at `start`: it lies below the zone now, and so the map gets it, as it
+    /// gets others of the size that do, until one does not.
+    #[cold]
+    fn left_behind(&mut self, start: u64, pages: u64) -> Option<u64> {
+        let mut start = start;
+        loop {
+            self.give_kept(start, pages);
+            match self.magazines.pop(pages) {
+                Some(next) if next >= self.keep_from => return Some(next),
+                Some(next) => start = next,
+                None => return self.place_plain(pages),
+            }
+        }
+    }
+
+    /// Frees the range of `pages` at page `start`, which is at `at`, unless a magazine has it.
+    #[inline]
+    fn free_at(&mut self, start: u64, pages: u64, at: Place) -> Result<(), FreeError> {
+        let high = start >= self.keep_from;
+        let pushed = if self.bottom.is_some() {
+            self.push_either(pages, start, high)
+        } else {
+            let keep = self.keep_from > 0 && high;
+            self.magazines.push(pages, start, keep)
+        };
+        match pushed {
+            Push::Kept => self.live -= pages,
+            Push::Full => self.give(start, pages, at),
+            Push::Twice => return Err(FreeError::AlreadyFree),
+        }
+        Ok(())
     }
 
     /// Where there are magazines for the bottom, too.
@@ -330,7 +503,8 @@ impl Policy for Stopgap {
             let pages = request.size.wrapping_add(page - 1) >> self.shift;
             let start = if request.alignment <= self.any_start {
                 match self.magazines.pop(pages) {
-                    Some(start) => Some(start),
+                    Some(start) if start >= self.keep_from => Some(start),
+                    Some(start) => self.left_behind(start, pages),
                     None => self.place_plain(pages),
                 }
             } else {
@@ -358,26 +532,7 @@ impl Policy for Stopgap {
         if self.map.start(at) != Some(Start::Range) || self.map.length(at) != pages {
             return Err(self.refuse(range));
         }
-        let high = start >= self.keep_from;
-        let pushed = if self.bottom.is_some() {
-            self.push_either(pages, start, high)
-        } else {
-            let keep = self.keep_from > 0 && high;
-            self.magazines.push(pages, start, keep)
-        };
-        match pushed {
-            Push::Kept => self.live -= pages,
-            Push::Full => self.give(start, pages, at),
-            Push::Lost {
-                pages: others,
-                start: other,
-            } => {
-                self.give(start, pages, at);
-                self.give_kept(other, others);
-            }
-            Push::Twice => return Err(FreeError::AlreadyFree),
-        }
-        Ok(())
+        self.free_at(start, pages, at)
     }
 
     fn statistics(&self) -> Statistics {

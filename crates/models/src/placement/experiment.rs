@@ -35,12 +35,25 @@ const WARM: usize = 2_048;
 /// p99.99 needs.
 pub const SINGLES: u64 = 1 << 18;
 
+/// Operations of a stream that are kept at most, in 80 MiB: a longer one is read again in each pass.
+const KEPT: usize = 1 << 22;
+
 /// Readings of the clock to find out what it costs.
 const READINGS: usize = 10_000;
 
 /// Memory that a range takes in an allocator, its slot included, in bytes: what an average of all of them
 /// stays below. VMAs in a red-black tree take up to 170, all other policies and peers less than 100.
 pub const RANGE: u64 = 128;
+
+/// The batches of a stream that was read once.
+#[derive(Default)]
+struct Kept {
+    batches: Vec<Batch>,
+    /// Bytes that each slot holds at the end.
+    sizes: Vec<u64>,
+    /// Whether these are all batches.
+    whole: bool,
+}
 
 /// A stream of events, read from the start.
 pub type Events = Box<dyn Iterator<Item = Result<MemoryEvent, String>>>;
@@ -158,12 +171,14 @@ impl Experiment<'_> {
         let passes = u64::from(repetitions) * 2;
         let cost = reading(meter.now);
         let mut shown: Vec<Shown> = Vec::new();
+        let mut kept = Kept::default();
         let mut interrupted = false;
         for pass in 0..passes {
             let single = (pass % 2 == 1).then_some(cost);
             (meter.progress)(pass as f64 / passes as f64);
             let limits = limits(settings, pass, passes);
-            let (done, whole) = self.pass(entries, limits, settings.memory, single, meter)?;
+            let (done, whole) =
+                self.pass(entries, limits, settings.memory, single, meter, &mut kept)?;
             if whole || pass < 2 {
                 keep(&mut shown, done);
             }
@@ -188,19 +203,40 @@ impl Experiment<'_> {
         memory: u64,
         single: Option<u64>,
         meter: &Meter<'_>,
+        kept: &mut Kept,
     ) -> Result<(Vec<Shown>, bool), ReplayError> {
         let mut runners = self.runners(entries, limits);
         let running = runners.iter().filter(|r| r.execution.is_some()).count() as u64;
-        let mut events = (self.events)().map_err(ReplayError::Source)?;
+        let mut stream = match kept.whole {
+            true => None,
+            false => Some((self.events)().map_err(ReplayError::Source)?),
+        };
         let mut compiler = Compiler::new(self.scene.space, self.scene.direction);
-        let mut batch = Batch::default();
+        let mut read = Batch::default();
+        let (mut operations, mut ended) = (0, false);
         let (mut turn, mut measuring, mut whole, mut measured) = (0, false, true, 0);
-        while compiler.fill(&mut *events, &mut batch)? {
-            let live = compiler.slots() as u64;
-            let need = live * running * RANGE;
+        loop {
+            let batch = match &mut stream {
+                None => match kept.batches.get(turn) {
+                    Some(batch) => batch,
+                    None => break,
+                },
+                Some(events) => {
+                    if !compiler.fill(&mut **events, &mut read)? {
+                        ended = true;
+                        break;
+                    }
+                    operations += read.operations.len();
+                    if operations <= KEPT {
+                        kept.batches.push(read.clone());
+                    }
+                    &read
+                }
+            };
+            let need = batch.slots as u64 * running * RANGE;
             if need > memory {
                 return Err(ReplayError::Memory {
-                    live,
+                    live: batch.slots as u64,
                     allocators: running,
                     need,
                     most: memory,
@@ -217,7 +253,7 @@ impl Experiment<'_> {
             for at in 0..runners.len() {
                 let index = (turn + at) % runners.len();
                 let name = index.checked_sub(1).map_or("driver", |i| entries[i].name());
-                runners[index].batch(&batch, begins, single, meter, name)?;
+                runners[index].batch(batch, begins, single, meter, name)?;
             }
             turn += 1;
             if (meter.interrupted)() {
@@ -227,12 +263,19 @@ impl Experiment<'_> {
         }
         // A stream that is read from a file may have ended for it.
         whole &= !(meter.interrupted)();
+        if stream.is_some() {
+            kept.sizes = compiler.sizes().collect();
+            kept.whole = whole && ended && operations <= KEPT;
+            if !kept.whole {
+                kept.batches = Vec::new();
+            }
+        }
         let shown = runners.into_iter().map(|runner| {
             let facts = runner
                 .execution
                 .as_ref()
                 .filter(|_| measuring)
-                .map(|execution| execution.facts(&mut compiler.sizes()));
+                .map(|execution| execution.facts(&mut kept.sizes.iter().copied()));
             Shown {
                 stop: runner
                     .execution

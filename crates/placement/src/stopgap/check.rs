@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 use crate::contract::{Range, Statistics};
 
 use super::Stopgap;
-use super::class::{CLASSES, class_of};
+use super::class::{CLASSES, LONG_CLASSES, class_of, long_class, octave_of};
 use super::magazine::Magazines;
-use super::map::{Map, NO_VICTIM, Start, tile_number};
+use super::map::{Hole, Map, NO_VICTIM, Start, tile_number};
 use super::tile::{Bits, LEAF, LEAVES, TILE};
 
 impl Map {
@@ -45,6 +45,12 @@ impl Map {
     fn check(&self) -> Result<(), String> {
         for (index, tile) in self.tiles.iter().enumerate() {
             let number = tile.number;
+            if self.idle.contains(&(index as u32)) {
+                if tile.cut != Bits::NONE || tile.hole != Bits::NONE || tile.by_class != [0; 64] {
+                    return Err(format!("tile {index} is idle, but not empty"));
+                }
+                continue;
+            }
             if self.look_up(number) != Some(index) {
                 return Err(format!("tile {number} is not where the nodes say"));
             }
@@ -98,21 +104,35 @@ impl Map {
         Ok(())
     }
 
-    /// The index says of every tile exactly, and of every node at least, which classes start in it.
+    /// The index says of every tile exactly, and of every node at least, which classes start in it, and every long hole
+    /// is in the list of its class.
     fn check_index(&self, segments: &[(u64, u64, Start)]) -> Result<(), String> {
         let mut tiles: Vec<[u64; CLASSES]> = alloc::vec![[0; CLASSES]; self.tiles.len()];
         let mut holes = [0; CLASSES];
-        for &(page, end, start) in segments {
-            if start == Start::Hole && (page, end) != (self.victim.start, self.victim.end) {
-                let class = class_of(end - page);
-                let number = tile_number(page);
-                let tile = self.look_up(number).ok_or("a tile is missing")?;
-                tiles[tile][class] |= 1 << (page % TILE / u64::from(LEAF));
-                holes[class] += 1;
-                let top = self.top[class];
-                if top.start < page || (top.start == page && top.end != end && top.end != 0) {
-                    return Err(format!("class {class}: the topmost hole is wrong"));
+        let mut long = 0;
+        for &(start, end, what) in segments {
+            let hole = Hole { start, end };
+            if what != Start::Hole || hole == self.victim {
+                continue;
+            }
+            let at = self
+                .look_up(tile_number(start))
+                .ok_or("a tile is missing")?;
+            let leaf = (start % TILE / u64::from(LEAF)) as usize;
+            if hole.is_long() {
+                long += 1;
+                let most = self.tiles[at].octaves.get(leaf);
+                if most < octave_of(hole.pages()) || self.long_top < start {
+                    return Err(format!("the long hole at {start:x} would not be found"));
                 }
+                continue;
+            }
+            let class = class_of(hole.pages());
+            tiles[at][class] |= 1 << leaf;
+            holes[class] += 1;
+            let top = self.top[class];
+            if top.start < start || (top.start == start && top.end != end && top.end != 0) {
+                return Err(format!("class {class}: the topmost hole is wrong"));
             }
         }
         let victim = (self.victim.start, self.victim.end, Start::Hole);
@@ -143,25 +163,55 @@ impl Map {
                 return Err(format!("class {class}: nonempty is wrong"));
             }
         }
+        if self.check_lists(segments)? != long {
+            return Err(format!("{long} long holes, but not as many in lists"));
+        }
         self.check_node(0, self.levels).map(|_| ())
     }
 
-    /// Checks what is below `node`; the classes that start there.
-    fn check_node(&self, node: u32, level: u32) -> Result<[bool; CLASSES], String> {
+    /// What stands in the lists is a hole of the class, and is linked both ways: how many there are.
+    fn check_lists(&self, segments: &[(u64, u64, Start)]) -> Result<usize, String> {
+        let mut found = 0;
+        for class in 0..LONG_CLASSES {
+            let list: Vec<Hole> = self.list(class)?;
+            if list.is_empty() == self.long.contains(class) {
+                return Err(format!(
+                    "long class {class}: whether there are any is wrong"
+                ));
+            }
+            for hole in &list {
+                let segment = (hole.start, hole.end, Start::Hole);
+                let is_hole = segments.binary_search_by_key(&hole.start, |one| one.0);
+                if is_hole.is_ok_and(|at| segments[at] != segment)
+                    || is_hole.is_err()
+                    || long_class(hole.pages()) != class
+                    || *hole == self.victim
+                {
+                    return Err(format!("long class {class}: {:x} is none", hole.start));
+                }
+            }
+            found += list.len();
+        }
+        Ok(found)
+    }
+
+    /// Checks what is below `node`; the classes that start there, and the highest octave.
+    fn check_node(&self, node: u32, level: u32) -> Result<([bool; CLASSES], u8), String> {
         let here = &self.nodes[node as usize];
         let mut any = [false; CLASSES];
+        let mut highest = 0;
         for (slot, &child) in here.child.iter().enumerate() {
             if (child != u32::MAX) != (here.occupied >> slot & 1 == 1) {
                 return Err(format!("node {node}, slot {slot}: occupied is wrong"));
             }
-            let below = if child == u32::MAX {
-                [false; CLASSES]
+            let (below, octave) = if child == u32::MAX {
+                ([false; CLASSES], 0)
             } else if level == 1 {
                 let tile = &self.tiles[child as usize];
                 if tile.parent != node {
                     return Err(format!("tile {}: the parent is wrong", tile.number));
                 }
-                tile.by_class.map(|leaves| leaves != 0)
+                (tile.by_class.map(|leaves| leaves != 0), tile.octaves.max())
             } else {
                 if self.nodes[child as usize].parent != node {
                     return Err(format!("node {child}: the parent is wrong"));
@@ -176,8 +226,13 @@ impl Map {
                 }
                 any[class] |= bit;
             }
+            let said = here.octaves.get(slot);
+            if said < octave || (child == u32::MAX && said != 0) {
+                return Err(format!("node {node}, slot {slot}: octave {said} is wrong"));
+            }
+            highest = highest.max(said);
         }
-        Ok(any)
+        Ok((any, highest))
     }
 }
 
@@ -203,11 +258,7 @@ impl Stopgap {
     }
 
     pub(super) fn walk(&self) -> Statistics {
-        let bottom = self
-            .bottom
-            .as_ref()
-            .map_or(0, |bottom| size_of::<Magazines>() + bottom.memory());
-        let magazines = self.magazines.memory() + bottom;
+        let magazines = self.bottom.as_ref().map_or(0, |_| size_of::<Magazines>());
         let mut statistics = Statistics {
             memory: (size_of::<Stopgap>() + self.map.memory() + magazines) as u64,
             ..Statistics::default()

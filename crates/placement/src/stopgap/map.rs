@@ -1,39 +1,48 @@
-//! The map: where every range and every hole starts, and an index of the holes by class.
+//! The map: where every range and every hole starts, and an index of the holes.
 //!
-//! Tiles and the nodes above them exist only where there is a boundary, so that a range of a terabyte
+//! Tiles and the nodes above them are made where there is a boundary, so that a range of a terabyte
 //! costs no more than the two tiles in which it and its neighbour start.
 //!
 //! ```text
-//! node      by_class[c]: which of 64 children may hold a hole of class c   child[]
+//! node      by_class[c]: which of 64 children may hold a short hole of class c   octaves   child[]
 //!  `- node  ...
-//!      `- tile  by_class[c]: in which of 64 leaves a hole of class c starts   8,192 pages
-//!          `- leaf  cut, hole: a bit a page                                   128 pages
+//!      `- tile  by_class[c]: in which of 64 leaves a short hole of class c starts   octaves   8,192 pages
+//!          `- leaf  cut, hole: a bit a page                                         128 pages
 //! ```
 //!
-//! A tile's index is exact, and so is the number of holes of each class. A node's index is not: a bit is
-//! set when a class comes, and cleared when a search follows it and finds nothing. A class that comes and goes in one
-//! tile, the common case, then costs nothing above the tile, and a bit that is set misleads one search
-//! at most.
+//! Short holes, up to 64 pages, are found by address: a tile's index of them is exact, and so is the number of holes
+//! of each class. A node's index is not: a bit is set when a class comes, and cleared when a search follows it and finds
+//! nothing. A class that comes and goes in one tile, the common case, then costs nothing above the tile, and a bit that
+//! is set misleads one search at most.
+//!
+//! Long holes are found by length: each class has a list (`lists`). Requests that not every hole can serve find them by
+//! address as well: `octaves` says for each leaf and child which octave no long hole there exceeds. It rises when a hole
+//! comes and falls when a search finds that it is too high.
 
 mod change;
+mod descent;
 mod index;
+mod lists;
 mod tiles;
 
 use crate::memory::{Box, Memory, Vec, Zeroed, push_zeroed};
 
-use super::class::{CLASSES, Classes};
-use super::tile::{TILE, Tile, above, below};
+use super::class::{CLASSES, Classes, EXACT, LONG_CLASSES, LongClasses, Octaves};
+use super::tile::{TILE, Tile, WORDS, above, below};
 
 const NONE: u32 = u32::MAX;
 /// Children of a node.
 const FAN: usize = 64;
 /// Places in the table of tiles lately used.
 const RECENT: usize = 512;
+/// Tiles at most: a word of a tile has a number of 32 bits. They would take 120 GB.
+const MOST_TILES: usize = u32::MAX as usize / WORDS - 8;
 
 /// See the module.
 #[derive(Clone)]
 pub(super) struct Node {
     pub(super) by_class: [u64; CLASSES],
+    pub(super) octaves: Octaves,
     pub(super) child: [u32; FAN],
     /// Children that there are.
     pub(super) occupied: u64,
@@ -48,6 +57,7 @@ impl Node {
     /// Makes a node of zeros, or one that is no longer used, one without children.
     fn renew(&mut self, parent: u32) {
         self.by_class.fill(0);
+        self.octaves.clear();
         self.child.fill(NONE);
         self.occupied = 0;
         self.parent = parent;
@@ -81,6 +91,11 @@ impl Hole {
     pub(super) fn pages(&self) -> u64 {
         self.end - self.start
     }
+
+    #[inline]
+    pub(super) fn is_long(&self) -> bool {
+        self.pages() > EXACT
+    }
 }
 
 /// A range or a hole that starts at a page.
@@ -93,9 +108,12 @@ pub(super) enum Start {
 /// See the module.
 #[derive(Clone)]
 pub(super) struct Map {
-    /// Each by itself: to move a list of them when it grows would take longer than any search.
+    /// Each by itself: to move a list of them when it grows would take longer than any search. Those without a boundary
+    /// wait in `idle`.
     #[allow(clippy::vec_box)] // see above
     pub(super) tiles: Vec<Box<Tile>>,
+    /// Tiles that are not in use; all their bits are 0.
+    pub(super) idle: Vec<u32>,
     pub(super) nodes: Vec<Node>,
     /// Nodes that are not in use.
     spare: Vec<u32>,
@@ -104,9 +122,9 @@ pub(super) struct Map {
     /// Pages in all. What starts at the page after the last is a range that is never freed, so that
     /// every hole ends at a boundary.
     pub(super) pages: u64,
-    /// Classes of which there is a hole.
+    /// Classes of which there is a short hole.
     pub(super) nonempty: Classes,
-    /// Classes of which there may be a hole in the packed zone.
+    /// Classes of which there may be a short hole in the packed zone.
     pub(super) near: Classes,
     /// The packed zone's first page when a search last began.
     pub(super) zone: u64,
@@ -114,10 +132,16 @@ pub(super) struct Map {
     pub(super) floor: u64,
     /// The highest that it was since `near` last had every class.
     near_from: u64,
-    /// For each class, the holes.
+    /// For each class of short holes, how many there are.
     pub(super) holes: [u32; CLASSES],
-    /// For each class, the topmost hole. Where `end` is 0 it is gone, and no other starts above it.
+    /// For each class of short holes, the topmost. Where `end` is 0 it is gone, and no other starts above it.
     pub(super) top: [Hole; CLASSES],
+    /// Classes of which there is a long hole.
+    pub(super) long: LongClasses,
+    /// For each class of long holes, the first in its list, or [`NONE`].
+    pub(super) first: Vec<u32>,
+    /// No long hole starts above this page.
+    pub(super) long_top: u64,
     /// Tile number and its place in `tiles`, by the number's low bits.
     recent: [(u32, u32); RECENT],
     /// The hole that the index leaves out: what was left when a range was last cut from a hole. The next
@@ -160,6 +184,7 @@ impl Map {
     pub(super) const fn closed(memory: Memory) -> Map {
         Map {
             tiles: Vec::new_in(memory),
+            idle: Vec::new_in(memory),
             nodes: Vec::new_in(memory),
             spare: Vec::new_in(memory),
             levels: 1,
@@ -171,6 +196,9 @@ impl Map {
             floor: 0,
             holes: [0; CLASSES],
             top: [UNKNOWN; CLASSES],
+            long: LongClasses::NONE,
+            first: Vec::new_in(memory),
+            long_top: 0,
             recent: [(NONE, 0); RECENT],
             victim: NO_VICTIM,
             propagated: 0,
@@ -184,6 +212,8 @@ impl Map {
         }
         self.pages = pages;
         self.floor = pages;
+        self.first.reserve_exact(LONG_CLASSES);
+        self.first.resize(LONG_CLASSES, NONE);
         push_zeroed(&mut self.nodes).renew(NONE);
         let end = self.make_place(pages);
         self.tiles[end.tile].set_cut(end.bit);
@@ -283,6 +313,13 @@ impl Map {
         self.tiles[at.tile].first_page() + u64::from(at.bit)
     }
 
+    /// The page of a place, which may be none.
+    #[inline]
+    pub(super) fn page_in(&self, at: Place) -> Option<u64> {
+        let tile = self.tiles.get(at.tile)?;
+        Some(tile.first_page() + u64::from(at.bit))
+    }
+
     /// The first boundary after a tile; the end of the map if there is none.
     fn after_tile(&self, tile: usize) -> u64 {
         let tile = &self.tiles[tile];
@@ -317,6 +354,19 @@ impl Map {
         self.before_tile(tile_number(page))
     }
 
+    /// The last boundary before the one at `at`.
+    #[inline]
+    pub(super) fn previous_to(&self, at: Place) -> Option<(u64, Place)> {
+        let tile = &self.tiles[at.tile];
+        match tile.previous(at.bit) {
+            Some(bit) => {
+                let page = tile.first_page() + u64::from(bit);
+                Some((page, Place { bit, ..at }))
+            }
+            None => self.before_tile(tile.number),
+        }
+    }
+
     /// The last boundary before tile `number`, which need not exist.
     fn before_tile(&self, number: u32) -> Option<(u64, Place)> {
         // The last child before the path to the tile, at the deepest level that has one.
@@ -343,12 +393,19 @@ impl Map {
         Some((here.first_page() + u64::from(bit), Place { tile, bit }))
     }
 
+    /// Whether there are as many tiles as there may be, but for those that one request makes.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.tiles.len() - self.idle.len() > MOST_TILES
+    }
+
     /// Bytes of memory, by capacity.
     pub(super) fn memory(&self) -> usize {
         self.tiles.len() * size_of::<Tile>()
             + self.tiles.capacity() * size_of::<Box<Tile>>()
             + self.nodes.capacity() * size_of::<Node>()
-            + self.spare.capacity() * size_of::<u32>()
+            + (self.idle.capacity() + self.spare.capacity() + self.first.capacity())
+                * size_of::<u32>()
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::contract::{Direction, Need, Space};
 
 use super::Stopgap;
-use super::class::{CLASSES, EXACT, class_of};
+use super::class::{CLASSES, EXACT, class_of, long_class, octave_of};
 use super::map::{Hole, Start};
 
 /// Least alignment, less one page, at which places are probed rather than holes.
@@ -12,15 +12,21 @@ const PROBED: u64 = 63;
 const PROBES: u32 = 8;
 /// Alignments that have a cursor of their own: from one page on by powers of two; the last is for all above.
 pub(super) const CURSORS: usize = 20;
-/// Topmost holes tested, of one class each, for an alignment that they need not have.
+/// Holes tested, of one class each, for an alignment that they need not have.
 const ALIGNED_TRIES: u32 = 6;
-/// Holes tested, of one class, before the next class is tried.
+/// Short holes tested, of one class, before the next class is tried.
 const TRIES_PER_CLASS: u32 = 2;
-/// Holes tested, in all, before only those are looked at that must fit.
+/// Holes tested, short and long, before only those are looked at that must fit.
 const TRIES: u32 = 8;
+/// Long holes of a size's own class among which the shortest that will do is taken.
+const LOOKS: u32 = 8;
+/// Leaves looked at for the topmost long hole.
+const LEAVES: u32 = 16;
+/// Visits of a request that finds nothing where something must fit, before it fails.
+pub(super) const BUDGET: u32 = 256;
 
 /// The packed zone has this many pages more than its slack, so that a few ranges have some room, too.
-const ZONE_LEAST: u64 = 512;
+pub(super) const ZONE_LEAST: u64 = 512;
 /// What the packed zone has more than what is held, in 1/65,536 of that, at least and at most.
 pub(super) const SLACK_LEAST: u32 = 65_536 / 8;
 const SLACK_MOST: u32 = 65_536 / 4 * 7;
@@ -70,6 +76,20 @@ impl Want {
         !self.top && !self.down && self.mask == 0
     }
 
+    /// The page from which it looks.
+    fn side(&self) -> u64 {
+        if self.down { self.high } else { self.low }
+    }
+
+    /// The page from which it looks on after `hole`.
+    fn beyond(&self, hole: &Hole) -> u64 {
+        if self.down {
+            hole.start
+        } else {
+            hole.start + 1
+        }
+    }
+
     /// Where in the hole `start..end` it goes, if it does.
     #[inline]
     fn within(&self, start: u64, end: u64) -> Option<u64> {
@@ -90,6 +110,9 @@ impl Want {
 impl Stopgap {
     /// Takes the pages that `want` asks for; `None` where the map has none.
     pub(super) fn search(&mut self, want: &Want) -> Option<u64> {
+        if self.map.is_full() {
+            return None;
+        }
         if want.top {
             let found = if want.mask == 0 {
                 self.plain(want.pages)
@@ -103,36 +126,42 @@ impl Stopgap {
         self.map.retire();
         let (hole, start) = self
             .best(want)
-            .or_else(|| self.certain(want))
+            .or_else(|| self.sure(want))
             .or_else(|| self.covering(want))
             .or_else(|| self.exhaustive(want))?;
         self.map.take(hole, start, start + want.pages);
         Some(start)
     }
 
-    /// Classes with holes, from that of `pages` on.
-    fn classes(&self, pages: u64) -> impl Iterator<Item = usize> + use<> {
-        self.map.nonempty.from(class_of(pages))
+    /// Takes `pages` anywhere.
+    #[inline]
+    pub(super) fn plain(&mut self, pages: u64) -> Option<u64> {
+        if pages <= EXACT {
+            self.begin();
+            self.plain_short(pages)
+        } else {
+            self.keep_from = self.zone();
+            self.plain_long(pages)
+        }
     }
 
-    /// Takes `pages` anywhere: from the smallest hole in the packed zone, else the topmost below it.
+    /// Takes up to 64 pages: from the smallest short hole in the packed zone, else from a long one there, else the
+    /// topmost of all.
     ///
     /// Where there is room, the victim goes before a hole that is not of the very size.
     #[inline]
-    pub(super) fn plain(&mut self, pages: u64) -> Option<u64> {
-        self.begin();
+    fn plain_short(&mut self, pages: u64) -> Option<u64> {
         let zone = self.map.zone;
         let own = class_of(pages);
-        // Holes of the size's own class may be too small, if the class is not an exact one.
-        let sure = own + usize::from(pages > EXACT);
         let victim = self.map.victim;
         let from_victim = victim.pages() >= pages && victim.end - pages >= zone;
         let dearest = match (from_victim, zone) {
-            (false, _) => CLASSES,
-            (true, 0) => class_of(victim.pages()),
+            (true, 0) if !victim.is_long() => class_of(victim.pages()),
+            (false, _) | (true, 0) => CLASSES,
             (true, _) => own + 1,
         };
-        while let Some(class) = self.map.near.first_from(sure) {
+        let mut from = own;
+        while let Some(class) = self.map.near.first_from(from) {
             if class >= dearest {
                 break;
             }
@@ -142,13 +171,70 @@ impl Stopgap {
                 return Some(self.map.take_top(hole, pages));
             }
             self.map.near.remove(class);
+            from = class + 1;
         }
-        if from_victim {
+        if from_victim && (zone > 0 || self.victim_is_shortest()) {
             self.work.visited += 1;
             self.was_in_zone(true);
             return Some(self.map.take_from_victim(pages));
         }
-        self.below_zone(pages, sure)
+        if let Some(hole) = self.long_in_zone(zone) {
+            self.was_in_zone(true);
+            return Some(self.map.take_top(hole, pages));
+        }
+        self.below_zone(pages)
+    }
+
+    /// Whether no long hole of the lists is of a lower class than the victim.
+    #[inline]
+    fn victim_is_shortest(&self) -> bool {
+        let pages = self.map.victim.pages();
+        let first = self.map.long.first_from(0);
+        pages <= EXACT || first.is_none_or(|first| long_class(pages) <= first)
+    }
+
+    /// The shortest long hole, if it lies in the zone, else the topmost that does.
+    fn long_in_zone(&mut self, zone: u64) -> Option<Hole> {
+        let class = self.map.long.first_from(0)?;
+        self.work.visited += 1;
+        let hole = self.map.first_of(class);
+        if hole.start >= zone {
+            return Some(hole);
+        }
+        self.topmost_long(zone)
+    }
+
+    /// The topmost long hole from page `from` on, unless more than some leaves have to be looked at.
+    fn topmost_long(&mut self, from: u64) -> Option<Hole> {
+        let mut left = LEAVES;
+        let hole = self.map.topmost_long(from, &mut left);
+        self.work.visited += u64::from(LEAVES - left);
+        hole
+    }
+
+    /// Takes more than 64 pages, from the shortest hole that has them: to the page up to 127 pages, above that to one
+    /// part in 64 but for the holes of the size's own class that are looked at.
+    #[inline]
+    fn plain_long(&mut self, pages: u64) -> Option<u64> {
+        let (found, looked) = self.map.shortest(pages, LOOKS);
+        self.work.visited += u64::from(looked);
+        let victim = self.map.victim;
+        let is_better = |hole: Hole| {
+            victim.pages() <= hole.pages()
+                || hole.start < self.keep_from && victim.end > self.keep_from
+        };
+        if victim.pages() >= pages && found.is_none_or(is_better) {
+            return Some(self.map.take_from_victim(pages));
+        }
+        let hole = match found {
+            Some(hole) => hole,
+            None => {
+                let (found, looked) = self.map.shortest(pages, self.budget);
+                self.work.visited += u64::from(looked);
+                found?
+            }
+        };
+        Some(self.map.take_top(hole, pages))
     }
 
     /// As [`Stopgap::plain`], aligned: from a hole that happens to do, or from the smallest that must do, in
@@ -164,23 +250,49 @@ impl Stopgap {
             return Some(start);
         }
         let padded = want.pages + want.mask;
-        let sure = class_of(padded) + usize::from(padded > EXACT);
-        let mut from = class_of(want.pages + want.mask / 2);
+        let likely = want.pages + want.mask / 2;
         let mut tries = 0;
-        while let Some(class) = self.map.near.first_from(from) {
-            self.work.visited += 1;
-            if let Some(hole) = self.map.topmost(class, zone) {
-                if let Some(start) = want.within(hole.start, hole.end) {
-                    self.map.take(hole, start, start + want.pages);
-                    self.was_in_zone(true);
-                    return Some(start);
+        if likely <= EXACT {
+            let mut from = class_of(likely);
+            while let Some(class) = self.map.near.first_from(from) {
+                self.work.visited += 1;
+                if let Some(hole) = self.map.topmost(class, zone) {
+                    if let Some(start) = want.within(hole.start, hole.end) {
+                        self.map.take(hole, start, start + want.pages);
+                        self.was_in_zone(true);
+                        return Some(start);
+                    }
+                } else {
+                    self.map.near.remove(class);
                 }
-            } else {
-                self.map.near.remove(class);
+                tries += 1;
+                from = class + 1;
+                if tries == ALIGNED_TRIES {
+                    if padded > EXACT {
+                        break;
+                    }
+                    from = from.max(class_of(padded));
+                }
+            }
+        }
+        let sure = long_class(padded.max(EXACT + 1)) + 1;
+        let mut from = long_class(likely.max(EXACT + 1));
+        while let Some(class) = self.map.long.first_from(from) {
+            self.work.visited += 1;
+            let hole = self.map.first_of(class);
+            if hole.start >= zone
+                && let Some(start) = want.within(hole.start, hole.end)
+            {
+                self.map.take(hole, start, start + want.pages);
+                self.was_in_zone(true);
+                return Some(start);
+            }
+            if class >= sure {
+                break;
             }
             tries += 1;
             from = class + 1;
-            if tries == ALIGNED_TRIES {
+            if tries >= ALIGNED_TRIES {
                 from = from.max(sure);
             }
         }
@@ -194,7 +306,12 @@ impl Stopgap {
         self.was_in_zone(false);
         let mut best = None;
         let mut nearest = in_victim.map_or(0, |_| victim.start);
-        let mut from = sure;
+        let short = if padded > EXACT {
+            CLASSES
+        } else {
+            class_of(padded)
+        };
+        let mut from = short;
         while let Some(class) = self.map.nonempty.first_from(from) {
             self.work.visited += 1;
             if let Some(hole) = self.map.topmost(class, nearest)
@@ -204,6 +321,17 @@ impl Stopgap {
                 best = Some((hole, start));
             }
             from = class + 1;
+        }
+        let topmost = self.topmost_long(nearest);
+        let shortest = self.map.long.first_from(sure);
+        let shortest = shortest.map(|class| self.map.first_of(class));
+        for hole in [topmost, shortest].into_iter().flatten() {
+            if (hole.start >= nearest || best.is_none() && in_victim.is_none())
+                && let Some(start) = want.within(hole.start, hole.end)
+            {
+                nearest = hole.start;
+                best = Some((hole, start));
+            }
         }
         match (best, in_victim) {
             (Some((hole, start)), _) => {
@@ -252,18 +380,25 @@ impl Stopgap {
     /// A search begins: the zone is where it is now.
     #[inline]
     fn begin(&mut self) {
-        let slack = (u128::from(self.live) * u128::from(self.slack)) >> 16;
-        let zone = self.live + slack as u64 + ZONE_LEAST;
+        let zone = self.zone();
+        self.keep_from = zone;
         // Not below the lowest range that went to the top: to begin a new part of the window is to leave
         // the zone.
-        let zone = self.map.pages.saturating_sub(zone);
-        self.keep_from = zone;
         let zone = if zone == 0 {
             0
         } else {
             zone.max(self.map.floor)
         };
         self.map.move_zone(zone, self.live / 64);
+    }
+
+    /// The packed zone's first page, by what is held now.
+    #[inline]
+    pub(super) fn zone(&self) -> u64 {
+        // Below 2^61: there are at most 2^44 pages, and the slack is below 2^17.
+        let slack = (self.live * u64::from(self.slack)) >> 16;
+        let zone = self.live + slack + ZONE_LEAST;
+        self.map.pages.saturating_sub(zone)
     }
 
     /// Whether a range could be placed in the zone. Where too few can although it is not full, it grows.
@@ -277,15 +412,14 @@ impl Stopgap {
         }
     }
 
-    /// Takes `pages` from the topmost hole of the classes from `sure` on, the victim among them; where there
-    /// is none, from one of the size's own class.
-    fn below_zone(&mut self, pages: u64, sure: usize) -> Option<u64> {
+    /// Takes `pages`, at most 64, from the topmost hole that has as many, the victim among them.
+    fn below_zone(&mut self, pages: u64) -> Option<u64> {
         self.was_in_zone(false);
         let victim = self.map.victim;
         let from_victim = victim.pages() >= pages;
         let mut best: Option<Hole> = None;
         let mut nearest = if from_victim { victim.start } else { 0 };
-        let mut from = sure;
+        let mut from = class_of(pages);
         while let Some(class) = self.map.nonempty.first_from(from) {
             self.work.visited += 1;
             if let Some(hole) = self.map.topmost(class, nearest) {
@@ -294,32 +428,23 @@ impl Stopgap {
             }
             from = class + 1;
         }
+        if let Some(hole) = self.topmost_long(nearest) {
+            best = Some(hole);
+        }
         if best.is_none() && from_victim {
             return Some(self.map.take_from_victim(pages));
         }
-        if best.is_none() && sure > class_of(pages) {
-            best = self.large_enough(class_of(pages), pages);
+        if best.is_none() {
+            let class = self.map.long.first_from(0);
+            best = class.map(|class| self.map.first_of(class));
         }
         Some(self.map.take_top(best?, pages))
     }
 
-    /// The topmost hole of `class` of at least `pages`.
-    fn large_enough(&mut self, class: usize, pages: u64) -> Option<Hole> {
-        let mut before = self.map.pages;
-        loop {
-            let hole = self.map.last_before(class, before)?;
-            self.work.visited += 1;
-            if hole.pages() >= pages {
-                return Some(hole);
-            }
-            before = hole.start;
-        }
-    }
-
-    /// The next hole of `class` from the side that `want` looks from, beyond page `from`, that starts
+    /// The next short hole of `class` from the side that `want` looks from, beyond page `from`, that starts
     /// within the limits.
     #[inline]
-    fn next_hole(&mut self, want: &Want, class: usize, from: u64) -> Option<Hole> {
+    fn next_short(&mut self, want: &Want, class: usize, from: u64) -> Option<Hole> {
         self.work.visited += 1;
         if want.down {
             let hole = self.map.last_before(class, from)?;
@@ -330,6 +455,40 @@ impl Stopgap {
         }
     }
 
+    /// As [`Stopgap::next_short`], a long hole of at least `octave`. Takes what it looks at from `left`.
+    fn next_long(&mut self, want: &Want, octave: u8, from: u64, left: &mut u32) -> Option<Hole> {
+        let before = *left;
+        let hole = self.map.next_long(octave, from, want.down, left);
+        self.work.visited += u64::from(before - *left);
+        hole.filter(|hole| {
+            if want.down {
+                hole.start >= want.low
+            } else {
+                hole.start < want.high
+            }
+        })
+    }
+
+    /// The long holes of at least `octave` from the side that `want` looks from, until one takes it: at most `tries` of
+    /// them, and what there is `left` to look at.
+    fn among_long(
+        &mut self,
+        want: &Want,
+        octave: u8,
+        tries: u32,
+        left: &mut u32,
+    ) -> Option<(Hole, u64)> {
+        let mut from = want.side();
+        for _ in 0..tries {
+            let hole = self.next_long(want, octave, from, left)?;
+            if let Some(start) = want.within(hole.start, hole.end) {
+                return Some((hole, start));
+            }
+            from = want.beyond(&hole);
+        }
+        None
+    }
+
     /// Some holes, from the smallest that are likely to do.
     fn best(&mut self, want: &Want) -> Option<(Hole, u64)> {
         self.begin();
@@ -338,47 +497,57 @@ impl Stopgap {
         } else {
             0
         };
+        let likely = want.pages + want.mask / 2;
         let mut tries = 0;
-        for class in self.classes(want.pages + want.mask / 2) {
-            if tries >= TRIES {
-                break;
-            }
-            let mut from = if want.down { want.high } else { want.low };
-            for _ in 0..TRIES_PER_CLASS {
-                let Some(hole) = self.next_hole(want, class, from) else {
-                    break;
-                };
-                if hole.start < zone {
+        if likely <= EXACT {
+            for class in self.map.nonempty.from(class_of(likely)) {
+                if tries >= TRIES {
                     break;
                 }
-                if let Some(start) = want.within(hole.start, hole.end) {
-                    return Some((hole, start));
+                let mut from = want.side();
+                for _ in 0..TRIES_PER_CLASS {
+                    let Some(hole) = self.next_short(want, class, from) else {
+                        break;
+                    };
+                    if hole.start < zone {
+                        break;
+                    }
+                    if let Some(start) = want.within(hole.start, hole.end) {
+                        return Some((hole, start));
+                    }
+                    tries += 1;
+                    from = want.beyond(&hole);
                 }
-                tries += 1;
-                from = if want.down {
-                    hole.start
-                } else {
-                    hole.start + 1
-                };
             }
         }
-        None
+        let octave = octave_of(likely.max(EXACT + 1));
+        let mut left = TRIES;
+        self.among_long(want, octave, TRIES, &mut left)
     }
 
     /// Returns the first hole by address of the classes whose holes are long enough, unless the limits cut them.
-    fn certain(&mut self, want: &Want) -> Option<(Hole, u64)> {
+    fn sure(&mut self, want: &Want) -> Option<(Hole, u64)> {
+        let padded = want.pages + want.mask;
         let mut best: Option<(Hole, u64)> = None;
-        for class in self.classes(want.pages + want.mask) {
-            let from = if want.down { want.high } else { want.low };
-            let Some(hole) = self.next_hole(want, class, from) else {
-                continue;
-            };
-            let nearer = best.is_none_or(|(than, _)| (hole.start > than.start) == want.down);
-            if nearer && let Some(start) = want.within(hole.start, hole.end) {
-                best = Some((hole, start));
+        if padded <= EXACT {
+            for class in self.map.nonempty.from(class_of(padded)) {
+                let Some(hole) = self.next_short(want, class, want.side()) else {
+                    continue;
+                };
+                let nearer = best.is_none_or(|(than, _)| (hole.start > than.start) == want.down);
+                if nearer && let Some(start) = want.within(hole.start, hole.end) {
+                    best = Some((hole, start));
+                }
             }
         }
-        best
+        if best.is_some() {
+            return best;
+        }
+        let padded = padded.max(EXACT + 1);
+        let octave = octave_of(padded) + u8::from(!padded.is_power_of_two());
+        // The limits cut one of them at most.
+        let mut left = self.budget;
+        self.among_long(want, octave, 2, &mut left)
     }
 
     /// The hole that starts below the limits and reaches into them.
@@ -394,21 +563,22 @@ impl Stopgap {
         (self.map.start(at) == Some(Start::Hole)).then_some(Hole { start, end })
     }
 
-    /// Every hole that is long enough, class by class.
+    /// Every hole that is long enough, class by class, as far as the budget goes.
     fn exhaustive(&mut self, want: &Want) -> Option<(Hole, u64)> {
-        for class in self.classes(want.pages) {
-            let mut from = if want.down { want.high } else { want.low };
-            while let Some(hole) = self.next_hole(want, class, from) {
-                if let Some(start) = want.within(hole.start, hole.end) {
-                    return Some((hole, start));
+        let mut left = self.budget;
+        if want.pages <= EXACT {
+            for class in self.map.nonempty.from(class_of(want.pages)) {
+                let mut from = want.side();
+                while let Some(hole) = self.next_short(want, class, from) {
+                    if let Some(start) = want.within(hole.start, hole.end) {
+                        return Some((hole, start));
+                    }
+                    left = left.checked_sub(1)?;
+                    from = want.beyond(&hole);
                 }
-                from = if want.down {
-                    hole.start
-                } else {
-                    hole.start + 1
-                };
             }
         }
-        None
+        let octave = octave_of(want.pages.max(EXACT + 1));
+        self.among_long(want, octave, u32::MAX, &mut left)
     }
 }

@@ -1,17 +1,18 @@
 //! A tile: the boundaries in 8,192 pages, and which of its leaves hold holes of which class.
 
-use super::class::CLASSES;
+use super::class::{CLASSES, Octaves};
 use crate::memory::Zeroed;
 
 /// Pages in a word of bits.
 const WORD: u32 = 64;
 /// Words of bits in a leaf.
-const LEAF_WORDS: usize = 2;
+pub(super) const LEAF_WORDS: usize = 2;
 /// Pages in a leaf.
 pub(super) const LEAF: u32 = WORD * LEAF_WORDS as u32;
 /// Leaves in a tile: the bits of a word.
 pub(super) const LEAVES: usize = 64;
-const WORDS: usize = LEAVES * LEAF_WORDS;
+/// Words of bits in a tile.
+pub(super) const WORDS: usize = LEAVES * LEAF_WORDS;
 /// Pages in a tile.
 pub(super) const TILE: u64 = LEAF as u64 * LEAVES as u64;
 
@@ -113,6 +114,19 @@ pub(super) const fn leaf_of(bit: u32) -> usize {
     (bit / LEAF) as usize
 }
 
+/// The neighbours of a long hole in the list of its class.
+#[derive(Clone, Copy)]
+pub(super) struct Link {
+    pub(super) next: u32,
+    pub(super) previous: u32,
+}
+
+/// The word of a bit.
+#[inline]
+pub(super) const fn word_of(bit: u32) -> usize {
+    (bit / WORD) as usize
+}
+
 /// See the module.
 ///
 /// A page has a bit in `cut` if a range or a hole starts there: a boundary. What starts there ends where
@@ -129,8 +143,12 @@ pub(super) const fn leaf_of(bit: u32) -> usize {
 pub(super) struct Tile {
     pub(super) cut: Bits,
     pub(super) hole: Bits,
-    /// For each class, the leaves where a hole of it starts.
+    /// For each class of short holes, the leaves where one starts.
     pub(super) by_class: [u64; CLASSES],
+    /// For each leaf, an octave that none of the long holes that start in it exceeds.
+    pub(super) octaves: Octaves,
+    /// For each word, where in the lists the long hole stands that starts in it: the last boundary of the word.
+    pub(super) links: [Link; WORDS],
     /// Leaves with a bit in `cut`.
     pub(super) occupied: u64,
     /// Its first page is `number * TILE`.
@@ -189,9 +207,16 @@ impl Tile {
             }
             found
         } else {
-            // As long as a word at least, they are the last in theirs.
+            // As long as a word, they are the last in theirs.
             [holes[0] & last(cuts[0]), holes[1] & last(cuts[1])]
         }
+    }
+
+    /// The bit of the last boundary in word `word` of leaf `leaf`, if a hole starts there: any long hole does.
+    #[inline]
+    pub(super) fn last_hole(&self, leaf: usize, word: usize) -> Option<u32> {
+        let found = last(self.cut.word(leaf, word)) & self.hole.word(leaf, word);
+        (found != 0).then(|| word_bit(leaf, word) + found.trailing_zeros())
     }
 
     /// The first boundary after `bit` in this tile, where there is none in the next 63.
@@ -228,7 +253,7 @@ impl Tile {
 
 /// The highest bit of a word alone, none of none.
 #[inline]
-const fn last(word: u64) -> u64 {
+pub(super) const fn last(word: u64) -> u64 {
     (1u64 << 63).wrapping_shr(word.leading_zeros()) & word
 }
 

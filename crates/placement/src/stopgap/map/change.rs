@@ -110,8 +110,8 @@ impl Map {
     /// ```
     #[inline(always)]
     pub(in crate::stopgap) fn give(&mut self, start: u64, end: u64, at: Place) {
-        let mut at = at;
         let mut hole = Hole { start, end };
+        let mut first = at;
         let mut victim = false;
         let next = self.make_place(end); // exists: something starts there
         if self.tiles[next.tile].hole.get(next.bit) {
@@ -120,7 +120,7 @@ impl Map {
                 victim = true;
             } else {
                 hole.end = end + self.length(next);
-                self.remove(Hole { start: end, ..hole });
+                self.remove_at(Hole { start: end, ..hole }, next);
             }
             let tile = &mut self.tiles[next.tile];
             tile.clear_cut(next.bit);
@@ -129,7 +129,6 @@ impl Map {
             }
             if tile.occupied == 0 {
                 self.drop_tile(next.tile);
-                at = self.make_place(start); // its tile exists, but may have moved
             }
         }
         let hole_below = if at.bit > 0 {
@@ -141,12 +140,16 @@ impl Map {
             if start == self.victim.end {
                 hole.start = self.victim.start;
                 victim = true;
-            } else if let Some((below, _)) = self.previous(start) {
+            } else if let Some((below, place)) = self.previous_to(at) {
                 hole.start = below;
-                self.remove(Hole {
-                    start: below,
-                    end: start,
-                });
+                first = place;
+                self.remove_at(
+                    Hole {
+                        start: below,
+                        end: start,
+                    },
+                    place,
+                );
             }
             let tile = &mut self.tiles[at.tile];
             tile.clear_cut(at.bit);
@@ -164,13 +167,12 @@ impl Map {
         }
         if hole.end == end {
             // Not before: of a single page it would make a hole that no one knows.
-            let next = self.make_place(end);
             self.mark_end(next);
         }
         if victim {
             self.victim = hole;
         } else {
-            self.add(hole);
+            self.add_at(hole, first);
         }
     }
 

@@ -1,7 +1,8 @@
-//! The index of holes by class: what comes into it, what leaves it, and searches in it.
+//! The index of short holes by class: what comes into it, what leaves it, and searches in it.
 
 use super::super::class::class_of;
 use super::super::tile::{above, below, leaf_of, word_bit};
+use super::descent::Short;
 use super::{Hole, Map, Place, TILE_END, UNKNOWN, bit_of, highest, lowest, slot, tile_number};
 
 impl Map {
@@ -9,6 +10,15 @@ impl Map {
     #[inline]
     pub(super) fn add(&mut self, hole: Hole) {
         let at = self.make_place(hole.start); // exists: it starts there
+        self.add_at(hole, at);
+    }
+
+    /// As [`Map::add`], where the hole is known to start.
+    #[inline]
+    pub(super) fn add_at(&mut self, hole: Hole, at: Place) {
+        if hole.is_long() {
+            return self.add_long(hole, at);
+        }
         let class = class_of(hole.pages());
         if self.top[class].start <= hole.start {
             self.top[class] = hole;
@@ -51,6 +61,15 @@ impl Map {
     #[inline]
     pub(super) fn remove(&mut self, hole: Hole) {
         let at = self.make_place(hole.start); // exists: it starts there
+        self.remove_at(hole, at);
+    }
+
+    /// As [`Map::remove`], where the hole is known to start.
+    #[inline]
+    pub(super) fn remove_at(&mut self, hole: Hole, at: Place) {
+        if hole.is_long() {
+            return self.remove_long(hole.pages(), at);
+        }
         let class = class_of(hole.pages());
         self.holes[class] -= 1;
         if self.holes[class] == 0 {
@@ -142,14 +161,7 @@ impl Map {
         if near != 0 {
             return near.trailing_zeros() as usize == class;
         }
-        class >= 63 && class_of(self.far_length(at)) == class || self.ends_beyond(at, class)
-    }
-
-    /// Whether the hole at `at`, the last boundary in its tile, ends in another tile and is of an exact
-    /// `class`, however short.
-    #[cold]
-    pub(super) fn ends_beyond(&self, at: Place, class: usize) -> bool {
-        class < 63 && class_of(self.far_length(at)) == class
+        self.far_length(at) == class as u64 + 1
     }
 
     #[inline]
@@ -221,60 +233,7 @@ impl Map {
                 *word ^= 1 << at;
             }
         }
-        self.descend(class, u32::MAX, true)
-    }
-
-    /// Returns the last tile up to number `bound` (`down`), or the first from `bound` up, with a hole of `class`.
-    /// Bits of nodes that lead nowhere are cleared.
-    pub(super) fn descend(&mut self, class: usize, bound: u32, down: bool) -> Option<usize> {
-        if !self.nonempty.contains(class) {
-            return None;
-        }
-        // At each level: the node, and which of its children may still be tried.
-        let mut path = [(0u32, 0u64, false); 8];
-        let mut level = self.levels;
-        let limit = |level: u32, bounded: bool| match (bounded, down) {
-            (false, _) => !0,
-            (true, true) => below(slot(bound, level)) | 1 << slot(bound, level),
-            (true, false) => above(slot(bound, level)) | 1 << slot(bound, level),
-        };
-        let bounded = bound != u32::MAX;
-        path[level as usize] = (0, limit(level, bounded), bounded);
-        loop {
-            let (node, allowed, bounded) = path[level as usize];
-            let left = self.nodes[node as usize].by_class[class] & allowed;
-            if left == 0 {
-                let empty = self.nodes[node as usize].by_class[class] == 0;
-                if level == self.levels {
-                    return None;
-                }
-                level += 1;
-                let (parent, allowed, _) = &mut path[level as usize];
-                let here = &mut self.nodes[*parent as usize];
-                // The child that had nothing is the one that was tried, the first of those allowed.
-                let tried = here.by_class[class] & *allowed;
-                let bit = 1 << if down { highest(tried) } else { lowest(tried) };
-                *allowed &= !bit;
-                if empty {
-                    here.by_class[class] &= !bit;
-                    self.propagated += 1;
-                }
-                continue;
-            }
-            let at = if down { highest(left) } else { lowest(left) };
-            let child = self.nodes[node as usize].child[at];
-            if level == 1 {
-                if self.tiles[child as usize].by_class[class] != 0 {
-                    return Some(child as usize);
-                }
-                self.nodes[node as usize].by_class[class] &= !(1 << at);
-                self.propagated += 1;
-                continue;
-            }
-            let bounded = bounded && at == slot(bound, level);
-            level -= 1;
-            path[level as usize] = (child, limit(level, bounded), bounded);
-        }
+        self.descend(Short(class), u32::MAX, true)
     }
 
     /// The topmost hole of `class` that starts before `page`.
@@ -285,13 +244,13 @@ impl Map {
             // The usual case: the limit is above all there is.
             return self.topmost(class, 0);
         }
-        let tile = self.descend(class, number, true)?;
+        let tile = self.descend(Short(class), number, true)?;
         if self.tiles[tile].number == number {
             let before = bit_of(last) + 1;
             if let Some(hole) = self.topmost_before(tile, class, before) {
                 return Some(hole);
             }
-            let tile = self.descend(class, number.checked_sub(1)?, true)?;
+            let tile = self.descend(Short(class), number.checked_sub(1)?, true)?;
             return self.topmost_before(tile, class, TILE_END);
         }
         self.topmost_before(tile, class, TILE_END)
@@ -316,7 +275,7 @@ impl Map {
     /// The lowest hole of `class` that starts at `page` or later.
     pub(in crate::stopgap) fn first_from(&mut self, class: usize, page: u64) -> Option<Hole> {
         let number = tile_number(page);
-        let tile = self.descend(class, number, false)?;
+        let tile = self.descend(Short(class), number, false)?;
         if self.tiles[tile].number == number {
             if let Some(hole) = self.lowest_from(tile, class, bit_of(page)) {
                 return Some(hole);
@@ -324,7 +283,7 @@ impl Map {
             if number >= tile_number(self.pages) {
                 return None;
             }
-            let tile = self.descend(class, number + 1, false)?;
+            let tile = self.descend(Short(class), number + 1, false)?;
             return self.lowest_from(tile, class, 0);
         }
         self.lowest_from(tile, class, 0)

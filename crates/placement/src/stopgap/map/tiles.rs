@@ -1,13 +1,12 @@
 //! Tiles that come and go, and the nodes above them.
 
 use super::{Map, NONE, Place, RECENT, bit_of, slot, tile_number};
-use crate::memory::{Box, push_zeroed, zeroed};
-use crate::stopgap::tile::Tile;
+use crate::memory::{push_zeroed, zeroed};
 
 impl Map {
     /// The place of `page`; its tile is made if it does not exist.
     #[inline]
-    pub(super) fn make_place(&mut self, page: u64) -> Place {
+    pub(in crate::stopgap) fn make_place(&mut self, page: u64) -> Place {
         let number = tile_number(page);
         let tile = match self.tile(number) {
             Some(tile) => tile,
@@ -38,11 +37,16 @@ impl Map {
             }
             node = child;
         }
-        let tile = self.tiles.len();
-        let memory = *self.tiles.allocator();
-        let mut made: Box<Tile> = zeroed(memory);
-        (made.number, made.parent) = (number, node);
-        self.tiles.push(made);
+        let tile = match self.idle.pop() {
+            Some(idle) => idle as usize,
+            None => {
+                let memory = *self.tiles.allocator();
+                self.tiles.push(zeroed(memory));
+                self.tiles.len() - 1
+            }
+        };
+        let here = &mut self.tiles[tile];
+        (here.number, here.parent) = (number, node);
         self.adopt(node, slot(number, 1), tile as u32);
         self.remember(number, tile);
         tile
@@ -54,27 +58,26 @@ impl Map {
         node.occupied |= 1 << slot;
     }
 
-    /// Gives tile `tile`, which has no boundary, back, and the nodes that it alone held.
+    /// Tile `tile` has no boundary any more: nor do the nodes that it alone held.
+    ///
+    /// It keeps its memory and its place, by which lists name its words, until a tile is needed. Where a stack
+    /// grows and shrinks tiles come and go by the thousand.
     #[cold]
     pub(super) fn drop_tile(&mut self, tile: usize) {
-        let gone = self.tiles.swap_remove(tile);
-        let place = gone.number as usize % RECENT;
-        if self.recent[place].0 == gone.number {
-            self.recent[place].0 = NONE;
+        let gone = &mut self.tiles[tile];
+        gone.octaves.clear();
+        let (number, mut node) = (gone.number, gone.parent);
+        self.idle.push(tile as u32);
+        let recent = &mut self.recent[number as usize % RECENT];
+        if recent.0 == number {
+            recent.0 = NONE;
         }
-        if let Some(moved) = self.tiles.get(tile) {
-            let (number, parent) = (moved.number, moved.parent);
-            self.nodes[parent as usize].child[slot(number, 1)] = tile as u32;
-            if self.recent[number as usize % RECENT].0 == number {
-                self.remember(number, tile);
-            }
-        }
-        let mut node = gone.parent;
         for level in 1..=self.levels {
-            let slot = slot(gone.number, level);
+            let slot = slot(number, level);
             let here = &mut self.nodes[node as usize];
             here.child[slot] = NONE;
             here.occupied &= !(1 << slot);
+            here.octaves.set(slot, 0);
             for word in &mut here.by_class {
                 *word &= !(1 << slot);
             }
