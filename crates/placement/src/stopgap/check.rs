@@ -9,7 +9,7 @@ use crate::contract::{Range, Statistics};
 use super::Stopgap;
 use super::class::{CLASSES, LONG_CLASSES, class_of, long_class, octave_of};
 use super::magazine::Magazines;
-use super::map::{Hole, Map, NO_VICTIM, Start, tile_number};
+use super::map::{Hole, Map, NO_VICTIM, Place, Start, tile_number};
 use super::tile::{Bits, LEAF, LEAVES, TILE};
 
 impl Map {
@@ -74,6 +74,15 @@ impl Map {
                     "the holes at pages {:x} and {:x} touch",
                     pair[0].0, pair[1].0
                 ));
+            }
+        }
+        for &(start, end, _) in &segments {
+            let tile = self
+                .look_up(tile_number(start))
+                .ok_or("a tile is missing")?;
+            let bit = (start % TILE) as u32;
+            if start != self.victim.start && self.length(Place { tile, bit }) != end - start {
+                return Err(format!("the length of what starts at {start:x} is wrong"));
             }
         }
         self.check_holes(&segments)?;

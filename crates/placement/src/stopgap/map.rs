@@ -28,7 +28,7 @@ mod tiles;
 use crate::memory::{Box, Memory, Vec, Zeroed, push_zeroed};
 
 use super::class::{CLASSES, Classes, EXACT, LONG_CLASSES, LongClasses, Octaves};
-use super::tile::{TILE, Tile, WORDS, above, below};
+use super::tile::{BEYOND, TILE, Tile, WORDS, above, below};
 
 const NONE: u32 = u32::MAX;
 /// Children of a node.
@@ -97,6 +97,8 @@ impl Hole {
         self.pages() > EXACT
     }
 }
+
+pub(super) use lists::Found;
 
 /// A range or a hole that starts at a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -283,22 +285,12 @@ impl Map {
         }
     }
 
-    /// Pages from the boundary at `at` to the next one.
+    /// Pages from the boundary at `at`, which is not the victim's, to the next one.
     #[inline]
     pub(super) fn length(&self, at: Place) -> u64 {
-        let near = self.tiles[at.tile].cut.from(at.bit) >> 1;
-        if near != 0 {
-            u64::from(near.trailing_zeros()) + 1
-        } else {
-            self.far_length(at)
-        }
-    }
-
-    #[inline]
-    fn far_length(&self, at: Place) -> u64 {
-        match self.tiles[at.tile].next_far(at.bit) {
-            Some(next) => u64::from(next - at.bit),
-            None => self.length_beyond(at),
+        match self.tiles[at.tile].length(at.bit) {
+            BEYOND => self.length_beyond(at),
+            pages => u64::from(pages),
         }
     }
 

@@ -21,8 +21,13 @@ impl Stopgap {
         if address < window.start || window.end <= address {
             return None;
         }
+        let page = self.page_of(address);
+        let victim = self.map.victim;
+        if victim.start <= page && page < victim.end {
+            return Some(Extent::Free(self.range(victim.start, victim.pages())));
+        }
         // From here on there is a boundary at or before each page.
-        let (start, at) = self.map.previous(self.page_of(address) + 1)?;
+        let (start, at) = self.map.previous(page + 1)?;
         let pages = self.map.length(at);
         let range = self.range(start, pages);
         let held = self.map.start(at) == Some(Start::Range) && !self.keeps(pages, start);
@@ -38,15 +43,15 @@ impl Stopgap {
     ///
     /// Callers that stand in for munmap(2) need this, because munmap may unmap any part of a map.
     pub fn split(&mut self, address: u64) -> bool {
-        let within = match self.extent(address) {
-            Some(Extent::Held(range)) => {
-                range.start < address && address.is_multiple_of(self.space.page())
-            }
-            _ => false,
+        let Some(Extent::Held(range)) = self.extent(address) else {
+            return false;
         };
+        let within = range.start < address
+            && address.is_multiple_of(self.space.page())
+            && !self.map.is_full();
         if within {
-            let page = self.page_of(address);
-            self.map.divide(page);
+            let [start, page, end] = [range.start, address, range.end].map(|at| self.page_of(at));
+            self.map.divide(start, page, end);
         }
         within
     }

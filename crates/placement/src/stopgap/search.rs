@@ -4,7 +4,7 @@ use crate::contract::{Direction, Need, Space};
 
 use super::Stopgap;
 use super::class::{CLASSES, EXACT, class_of, long_class, octave_of};
-use super::map::{Hole, Start};
+use super::map::{Found, Hole, Start};
 
 /// Least alignment, less one page, at which places are probed rather than holes.
 const PROBED: u64 = 63;
@@ -197,7 +197,7 @@ impl Stopgap {
     fn long_in_zone(&mut self, zone: u64) -> Option<Hole> {
         let class = self.map.long.first_from(0)?;
         self.work.visited += 1;
-        let hole = self.map.first_of(class);
+        let hole = self.map.first_of(class).hole;
         if hole.start >= zone {
             return Some(hole);
         }
@@ -219,22 +219,22 @@ impl Stopgap {
         let (found, looked) = self.map.shortest(pages, LOOKS);
         self.work.visited += u64::from(looked);
         let victim = self.map.victim;
-        let is_better = |hole: Hole| {
-            victim.pages() <= hole.pages()
-                || hole.start < self.keep_from && victim.end > self.keep_from
+        let is_better = |found: Found| {
+            victim.pages() <= found.hole.pages()
+                || found.hole.start < self.keep_from && victim.end > self.keep_from
         };
         if victim.pages() >= pages && found.is_none_or(is_better) {
             return Some(self.map.take_from_victim(pages));
         }
-        let hole = match found {
-            Some(hole) => hole,
+        let Found { hole, at } = match found {
+            Some(found) => found,
             None => {
                 let (found, looked) = self.map.shortest(pages, self.budget);
                 self.work.visited += u64::from(looked);
                 found?
             }
         };
-        Some(self.map.take_top(hole, pages))
+        Some(self.map.take_top_at(hole, at, pages))
     }
 
     /// As [`Stopgap::plain`], aligned: from a hole that happens to do, or from the smallest that must do, in
@@ -279,7 +279,7 @@ impl Stopgap {
         let mut from = long_class(likely.max(EXACT + 1));
         while let Some(class) = self.map.long.first_from(from) {
             self.work.visited += 1;
-            let hole = self.map.first_of(class);
+            let hole = self.map.first_of(class).hole;
             if hole.start >= zone
                 && let Some(start) = want.within(hole.start, hole.end)
             {
@@ -324,7 +324,7 @@ impl Stopgap {
         }
         let topmost = self.topmost_long(nearest);
         let shortest = self.map.long.first_from(sure);
-        let shortest = shortest.map(|class| self.map.first_of(class));
+        let shortest = shortest.map(|class| self.map.first_of(class).hole);
         for hole in [topmost, shortest].into_iter().flatten() {
             if (hole.start >= nearest || best.is_none() && in_victim.is_none())
                 && let Some(start) = want.within(hole.start, hole.end)
@@ -436,7 +436,7 @@ impl Stopgap {
         }
         if best.is_none() {
             let class = self.map.long.first_from(0);
-            best = class.map(|class| self.map.first_of(class));
+            best = class.map(|class| self.map.first_of(class).hole);
         }
         Some(self.map.take_top(best?, pages))
     }
@@ -558,6 +558,10 @@ impl Stopgap {
 
     /// The hole in which `page` lies.
     pub(super) fn hole_at(&mut self, page: u64) -> Option<Hole> {
+        let victim = self.map.victim;
+        if victim.start <= page && page < victim.end {
+            return Some(victim);
+        }
         let (start, at) = self.map.previous(page + 1)?;
         let end = start + self.map.length(at);
         (self.map.start(at) == Some(Start::Hole)).then_some(Hole { start, end })

@@ -33,18 +33,17 @@ impl Bits {
         (bit / WORD) as usize % WORDS
     }
 
-    /// The 64 bits from `bit` on; beyond the tile there are none.
-    #[inline]
-    pub(super) fn from(&self, bit: u32) -> u64 {
-        let (index, shift) = (Bits::index(bit), bit % WORD);
-        (self.words[index + 1] >> shift) | (self.words[index + 2] << (WORD - 1 - shift)) << 1
-    }
-
     /// The 64 bits before `bit`.
     #[inline]
     pub(super) fn before(&self, bit: u32) -> u64 {
         let (index, shift) = (Bits::index(bit), bit % WORD);
         (self.words[index + 1] << (WORD - 1 - shift)) << 1 | (self.words[index] >> shift)
+    }
+
+    /// The bits after `bit` in its word, the next one lowest.
+    #[inline]
+    fn after(&self, bit: u32) -> u64 {
+        self.words[Bits::index(bit) + 1] >> (bit % WORD) >> 1
     }
 
     #[inline]
@@ -114,6 +113,9 @@ pub(super) const fn leaf_of(bit: u32) -> usize {
     (bit / LEAF) as usize
 }
 
+/// Stands for a length that has no room in 16 bits: more than a tile.
+pub(super) const BEYOND: u16 = u16::MAX;
+
 /// The neighbours of a long hole in the list of its class.
 #[derive(Clone, Copy)]
 pub(super) struct Link {
@@ -149,6 +151,9 @@ pub(super) struct Tile {
     pub(super) octaves: Octaves,
     /// For each word, where in the lists the long hole stands that starts in it: the last boundary of the word.
     pub(super) links: [Link; WORDS],
+    /// For each word, pages from its last boundary to the next one, which is in another word; [`BEYOND`] for as many or
+    /// more. Not of the victim.
+    lengths: [u16; WORDS],
     /// Leaves with a bit in `cut`.
     pub(super) occupied: u64,
     /// Its first page is `number * TILE`.
@@ -212,6 +217,13 @@ impl Tile {
         }
     }
 
+    /// The bit of the last boundary in a word that has one.
+    #[inline]
+    pub(super) fn last_cut(&self, word: usize) -> u32 {
+        let bits = self.cut.words[word % WORDS + 1];
+        word as u32 * WORD + (WORD - 1).wrapping_sub(bits.leading_zeros()) % WORD
+    }
+
     /// The bit of the last boundary in word `word` of leaf `leaf`, if a hole starts there: any long hole does.
     #[inline]
     pub(super) fn last_hole(&self, leaf: usize, word: usize) -> Option<u32> {
@@ -219,19 +231,23 @@ impl Tile {
         (found != 0).then(|| word_bit(leaf, word) + found.trailing_zeros())
     }
 
-    /// The first boundary after `bit` in this tile, where there is none in the next 63.
+    /// Pages from the boundary `bit` to the next one; [`BEYOND`] where it is too far.
     #[inline]
-    pub(super) fn next_far(&self, bit: u32) -> Option<u32> {
-        // With these, the leaf of `bit` has been seen to its end.
-        let half = bit + WORD;
-        if half < LEAF * LEAVES as u32 {
-            let near = self.cut.from(half);
-            if near != 0 {
-                return Some(half + near.trailing_zeros());
-            }
+    pub(super) fn length(&self, bit: u32) -> u16 {
+        let after = self.cut.after(bit);
+        if after != 0 {
+            after.trailing_zeros() as u16 + 1
+        } else {
+            self.lengths[word_of(bit) % WORDS]
         }
-        let later = self.occupied & above(leaf_of(bit));
-        (later != 0).then(|| self.cut.first_in(later.trailing_zeros() as usize))
+    }
+
+    /// The next boundary after `bit` is `pages` away.
+    #[inline]
+    pub(super) fn set_length(&mut self, bit: u32, pages: u64) {
+        if u64::from(bit % WORD) + pages >= u64::from(WORD) {
+            self.lengths[word_of(bit) % WORDS] = pages.min(u64::from(BEYOND)) as u16;
+        }
     }
 
     /// The last boundary before `bit` in this tile.
@@ -285,19 +301,9 @@ mod tests {
                     crate::memory::zeroed(crate::memory::Memory::GLOBAL);
                 tile.set_cut(low);
                 tile.set_cut(high);
-                let next = |tile: &Tile, bit: u32| {
-                    let near = tile.cut.from(bit) >> 1;
-                    match near {
-                        0 => tile.next_far(bit),
-                        _ => Some(bit + 1 + near.trailing_zeros()),
-                    }
-                };
-                assert_eq!(next(&tile, low), Some(high), "{low} {high}");
-                assert_eq!(next(&tile, high), None);
                 assert_eq!(tile.previous(high), Some(low), "{low} {high}");
                 assert_eq!(tile.previous(low), None);
                 tile.clear_cut(high);
-                assert_eq!(next(&tile, low), None);
                 tile.clear_cut(low);
                 assert_eq!(tile.occupied, 0);
             }
@@ -310,10 +316,9 @@ mod tests {
         for bit in [0, 60, 64, 130, 8_191] {
             bits.set(bit);
         }
-        assert_eq!(bits.from(0), 1 | 1 << 60);
-        assert_eq!(bits.from(60), 1 | 1 << 4);
-        assert_eq!(bits.from(8_128), 1 << 63);
-        assert_eq!(bits.from(8_191), 1);
+        assert_eq!(bits.after(0), 1 << 59);
+        assert_eq!(bits.after(60), 0);
+        assert_eq!(bits.after(8_190), 1);
         assert_eq!(bits.before(64), 1 | 1 << 60);
         assert_eq!(bits.before(65), 1 << 63 | 1 << 59);
         assert_eq!(bits.before(0), 0);

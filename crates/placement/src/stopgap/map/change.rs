@@ -16,7 +16,8 @@ impl Map {
     pub(in crate::stopgap) fn take_from_victim(&mut self, pages: u64) -> u64 {
         let start = self.victim.end - pages;
         self.floor = self.floor.min(start);
-        self.cut(self.victim, start, self.victim.end);
+        let after = self.make_place(self.victim.end);
+        self.cut(self.victim, start, self.victim.end, after);
         self.victim.end = start;
         if start == self.victim.start {
             self.victim = NO_VICTIM;
@@ -28,7 +29,8 @@ impl Map {
     pub(in crate::stopgap) fn take_within_victim(&mut self, start: u64, end: u64) {
         let hole = self.victim;
         self.floor = self.floor.min(start);
-        self.cut(hole, start, end);
+        let after = self.make_place(end);
+        self.cut(hole, start, end, after);
         self.victim = if start > hole.start {
             Hole { end: start, ..hole }
         } else {
@@ -42,10 +44,18 @@ impl Map {
     /// Takes the last `pages` of a hole that the index has: their start. What is left is the victim.
     #[inline]
     pub(in crate::stopgap) fn take_top(&mut self, hole: Hole, pages: u64) -> u64 {
+        let at = self.make_place(hole.start); // exists: it starts there
+        self.take_top_at(hole, at, pages)
+    }
+
+    /// As [`Map::take_top`], where the hole is known to start.
+    #[inline]
+    pub(in crate::stopgap) fn take_top_at(&mut self, hole: Hole, at: Place, pages: u64) -> u64 {
         let start = hole.end - pages;
         self.floor = self.floor.min(start);
-        self.remove(hole);
-        self.cut(hole, start, hole.end);
+        self.remove_at(hole, at);
+        let after = self.near(hole.end, at); // exists: something starts there
+        self.cut(hole, start, hole.end, after);
         if start > hole.start {
             self.retire();
             self.victim = Hole { end: start, ..hole };
@@ -59,7 +69,8 @@ impl Map {
             self.floor = start;
         }
         self.remove(hole);
-        self.cut(hole, start, end);
+        let after = self.make_place(end);
+        self.cut(hole, start, end, after);
         if hole.start < start {
             self.add(Hole { end: start, ..hole });
         }
@@ -77,15 +88,15 @@ impl Map {
         }
     }
 
-    /// Makes a range of the pages `start..end` of a hole. Changes nothing but the bits.
+    /// Makes a range of the pages `start..end` of a hole; `after` is the place of `end`. Changes nothing but the bits and
+    /// the range's length.
     ///
     /// ```text
     /// before   |. . . . . . . .|
     /// after    |. .|R R R|. . .|     either side may be empty
     /// ```
     #[inline(always)]
-    pub(super) fn cut(&mut self, hole: Hole, start: u64, end: u64) {
-        let after = self.make_place(end); // exists, if the hole ends there: something starts there
+    fn cut(&mut self, hole: Hole, start: u64, end: u64, after: Place) {
         if end < hole.end {
             let tile = &mut self.tiles[after.tile];
             tile.set_cut(after.bit);
@@ -93,12 +104,16 @@ impl Map {
         } else if after.bit > 0 {
             self.tiles[after.tile].hole.clear(after.bit - 1);
         }
-        let used = self.make_place(start);
+        let used = self.near(start, after);
+        let tile = &mut self.tiles[used.tile];
+        tile.set_length(used.bit, end - start);
         if start == hole.start {
-            self.tiles[used.tile].hole.clear(used.bit);
+            tile.hole.clear(used.bit);
         } else {
-            self.tiles[used.tile].set_cut(used.bit);
-            self.mark_end(used);
+            tile.set_cut(used.bit);
+            if used.bit > 0 {
+                tile.hole.set(used.bit - 1);
+            }
         }
     }
 
@@ -113,7 +128,7 @@ impl Map {
         let mut hole = Hole { start, end };
         let mut first = at;
         let mut victim = false;
-        let next = self.make_place(end); // exists: something starts there
+        let next = self.near(end, at); // exists: something starts there
         if self.tiles[next.tile].hole.get(next.bit) {
             if end == self.victim.start {
                 hole.end = self.victim.end;
@@ -176,10 +191,13 @@ impl Map {
         }
     }
 
-    /// Makes two ranges of the one that has `page`, not as its first.
-    pub(in crate::stopgap) fn divide(&mut self, page: u64) {
+    /// Makes two ranges of the one from `start` to `end`, which has `page`, not as its first.
+    pub(in crate::stopgap) fn divide(&mut self, start: u64, page: u64, end: u64) {
         let at = self.make_place(page);
         self.tiles[at.tile].set_cut(at.bit);
+        self.tiles[at.tile].set_length(at.bit, end - page);
+        let first = self.make_place(start);
+        self.tiles[first.tile].set_length(first.bit, page - start);
     }
 
     /// Whether a hole ends at `page`, the first of a tile.

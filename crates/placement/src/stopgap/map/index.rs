@@ -16,6 +16,7 @@ impl Map {
     /// As [`Map::add`], where the hole is known to start.
     #[inline]
     pub(super) fn add_at(&mut self, hole: Hole, at: Place) {
+        self.tiles[at.tile].set_length(at.bit, hole.pages());
         if hole.is_long() {
             return self.add_long(hole, at);
         }
@@ -157,11 +158,7 @@ impl Map {
         if self.page(at) == self.victim.start {
             return false;
         }
-        let near = self.tiles[at.tile].cut.from(at.bit) >> 1;
-        if near != 0 {
-            return near.trailing_zeros() as usize == class;
-        }
-        self.far_length(at) == class as u64 + 1
+        self.length(at) == class as u64 + 1
     }
 
     #[inline]

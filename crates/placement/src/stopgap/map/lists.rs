@@ -16,6 +16,13 @@ fn name(at: Place) -> u32 {
     (at.tile * WORDS + word_of(at.bit)) as u32
 }
 
+/// A long hole in a list, and where it starts.
+#[derive(Clone, Copy)]
+pub(in crate::stopgap) struct Found {
+    pub(in crate::stopgap) hole: Hole,
+    pub(in crate::stopgap) at: Place,
+}
+
 impl Map {
     #[inline]
     fn link(&mut self, name: u32) -> &mut Link {
@@ -25,12 +32,12 @@ impl Map {
 
     /// The long hole of that name.
     #[inline]
-    fn named(&self, name: u32) -> Hole {
+    fn named(&self, name: u32) -> Found {
         let (tile, word) = (name as usize / WORDS, name as usize % WORDS);
-        let leaf = word / LEAF_WORDS;
-        let start = self.tiles[tile].last_hole(leaf, word % LEAF_WORDS);
-        // There is one: it is in a list.
-        self.hole(tile, start.unwrap_or(0))
+        let bit = self.tiles[tile].last_cut(word);
+        let hole = self.hole(tile, bit);
+        let at = Place { tile, bit };
+        Found { hole, at }
     }
 
     /// The index gets a long hole, which starts at `at`. The topmost holes of a class come first, as far as the first in
@@ -113,28 +120,30 @@ impl Map {
 
     /// The first hole in the list of `class`, which is not empty.
     #[inline]
-    pub(in crate::stopgap) fn first_of(&self, class: usize) -> Hole {
+    pub(in crate::stopgap) fn first_of(&self, class: usize) -> Found {
         self.named(self.first[class])
     }
 
     /// A hole of at least `pages`, from the class of `pages` on: of that class, whose holes may be too short, the shortest
     /// that will do of the first `looks`, of the next one any. Also how many were looked at.
     #[inline]
-    pub(in crate::stopgap) fn shortest(&mut self, pages: u64, looks: u32) -> (Option<Hole>, u32) {
+    pub(in crate::stopgap) fn shortest(&mut self, pages: u64, looks: u32) -> (Option<Found>, u32) {
         let class = long_class(pages);
         let mut sure = class;
         let mut looked = 0;
         if least(class) < pages {
             sure += 1;
             if self.long.contains(class) {
-                let mut best: Option<Hole> = None;
+                let mut best: Option<Found> = None;
+                let mut least = u64::MAX;
                 let mut at = self.first[class];
                 while at != NONE && looked < looks {
                     looked += 1;
-                    let hole = self.named(at);
-                    let length = hole.pages();
-                    if length >= pages && best.is_none_or(|best| length < best.pages()) {
-                        best = Some(hole);
+                    let found = self.named(at);
+                    let length = found.hole.pages();
+                    if length >= pages && length < least {
+                        best = Some(found);
+                        least = length;
                         if length == pages {
                             break;
                         }
@@ -159,7 +168,7 @@ impl Map {
             if link.previous != before {
                 return Err(format!("long class {class}: the list is broken"));
             }
-            list.push(self.named(at));
+            list.push(self.named(at).hole);
             (before, at) = (at, link.next);
         }
         Ok(list)
@@ -173,7 +182,7 @@ impl Map {
         let mut most = 0;
         let mut at = self.first[class];
         while at != NONE {
-            most = most.max(self.named(at).pages());
+            most = most.max(self.named(at).hole.pages());
             at = self.tiles[at as usize / WORDS].links[at as usize % WORDS].next;
         }
         most

@@ -16,6 +16,16 @@ impl Map {
         Place { tile, bit }
     }
 
+    /// As [`Map::make_place`], for a page that is likely to be in the tile of `by`.
+    #[inline]
+    pub(super) fn near(&mut self, page: u64, by: Place) -> Place {
+        if self.tiles[by.tile].number == tile_number(page) {
+            let bit = bit_of(page);
+            return Place { bit, ..by };
+        }
+        self.make_place(page)
+    }
+
     #[cold]
     pub(super) fn make_tile(&mut self, number: u32) -> usize {
         let mut node = 0;
