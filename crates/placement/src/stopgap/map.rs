@@ -33,8 +33,9 @@ use super::tile::{BEYOND, TILE, Tile, WORDS, above, below};
 const NONE: u32 = u32::MAX;
 /// Children of a node.
 const FAN: usize = 64;
-/// Places in the table of tiles lately used.
-const RECENT: usize = 512;
+/// Places in the table of tiles lately used, at least and at most: as many as there are tiles, which often are side by side.
+const RECENT_LEAST: usize = 256;
+const RECENT_MOST: usize = 1 << 16;
 /// Tiles at most: a word of a tile has a number of 32 bits. They would take 120 GB.
 const MOST_TILES: usize = u32::MAX as usize / WORDS - 8;
 
@@ -145,7 +146,7 @@ pub(super) struct Map {
     /// No long hole starts above this page.
     pub(super) long_top: u64,
     /// Tile number and its place in `tiles`, by the number's low bits.
-    recent: [(u32, u32); RECENT],
+    recent: Vec<(u32, u32)>,
     /// The hole that the index leaves out: what was left when a range was last cut from a hole. The next
     /// range is often cut from it, too, and what is freed often lies beside it; then no index changes.
     pub(super) victim: Hole,
@@ -201,7 +202,7 @@ impl Map {
             long: LongClasses::NONE,
             first: Vec::new_in(memory),
             long_top: 0,
-            recent: [(NONE, 0); RECENT],
+            recent: Vec::new_in(memory),
             victim: NO_VICTIM,
             propagated: 0,
         }
@@ -214,6 +215,7 @@ impl Map {
         }
         self.pages = pages;
         self.floor = pages;
+        self.recent.resize(RECENT_LEAST, (NONE, 0));
         self.first.reserve_exact(LONG_CLASSES);
         self.first.resize(LONG_CLASSES, NONE);
         push_zeroed(&mut self.nodes).renew(NONE);
@@ -234,11 +236,18 @@ impl Map {
     /// Where tile `number` is, if it exists.
     #[inline]
     pub(super) fn tile(&mut self, number: u32) -> Option<usize> {
-        let (known, tile) = self.recent[number as usize % RECENT];
+        let (known, tile) = self.recent[self.recent_at(number)];
         if known == number {
             return Some(tile as usize);
         }
         self.tile_by_descent(number)
+    }
+
+    /// The place in the table that a tile has.
+    #[inline]
+    fn recent_at(&self, number: u32) -> usize {
+        // Its length is a power of two.
+        number as usize & self.recent.len().wrapping_sub(1)
     }
 
     #[cold]
@@ -249,7 +258,8 @@ impl Map {
     }
 
     fn remember(&mut self, number: u32, tile: usize) {
-        self.recent[number as usize % RECENT] = (number, tile as u32);
+        let at = self.recent_at(number);
+        self.recent[at] = (number, tile as u32);
     }
 
     /// Finds a tile like [`Map::tile`], but always by descent.
@@ -398,6 +408,7 @@ impl Map {
             + self.nodes.capacity() * size_of::<Node>()
             + (self.idle.capacity() + self.spare.capacity() + self.first.capacity())
                 * size_of::<u32>()
+            + self.recent.capacity() * size_of::<(u32, u32)>()
     }
 }
 

@@ -129,32 +129,31 @@ impl Map {
     #[inline]
     pub(in crate::stopgap) fn shortest(&mut self, pages: u64, looks: u32) -> (Option<Found>, u32) {
         let class = long_class(pages);
-        let mut sure = class;
         let mut looked = 0;
-        if least(class) < pages {
-            sure += 1;
-            if self.long.contains(class) {
-                let mut best: Option<Found> = None;
-                let mut least = u64::MAX;
-                let mut at = self.first[class];
-                while at != NONE && looked < looks {
-                    looked += 1;
-                    let found = self.named(at);
-                    let length = found.hole.pages();
-                    if length >= pages && length < least {
-                        best = Some(found);
-                        least = length;
-                        if length == pages {
-                            break;
-                        }
+        // One condition, for neither can be foreseen alone.
+        let is_unsure = least(class) < pages;
+        if is_unsure & self.long.contains(class) {
+            let mut best: Option<Found> = None;
+            let mut least = u64::MAX;
+            let mut at = self.first[class];
+            while at != NONE && looked < looks {
+                looked += 1;
+                let found = self.named(at);
+                let length = found.hole.pages();
+                if length >= pages && length < least {
+                    best = Some(found);
+                    least = length;
+                    if length == pages {
+                        break;
                     }
-                    at = self.link(at).next;
                 }
-                if best.is_some() {
-                    return (best, looked);
-                }
+                at = self.link(at).next;
+            }
+            if best.is_some() {
+                return (best, looked);
             }
         }
+        let sure = class + usize::from(is_unsure);
         let found = self.long.first_from(sure);
         (found.map(|class| self.first_of(class)), looked + 1)
     }

@@ -1,6 +1,6 @@
 //! Tiles that come and go, and the nodes above them.
 
-use super::{Map, NONE, Place, RECENT, bit_of, slot, tile_number};
+use super::{Map, NONE, Place, RECENT_MOST, bit_of, slot, tile_number};
 use crate::memory::{push_zeroed, zeroed};
 
 impl Map {
@@ -52,6 +52,11 @@ impl Map {
             None => {
                 let memory = *self.tiles.allocator();
                 self.tiles.push(zeroed(memory));
+                let room = self.recent.len();
+                if self.tiles.len() > room && room < RECENT_MOST {
+                    self.recent.clear();
+                    self.recent.resize(2 * room, (NONE, 0));
+                }
                 self.tiles.len() - 1
             }
         };
@@ -78,9 +83,9 @@ impl Map {
         gone.octaves.clear();
         let (number, mut node) = (gone.number, gone.parent);
         self.idle.push(tile as u32);
-        let recent = &mut self.recent[number as usize % RECENT];
-        if recent.0 == number {
-            recent.0 = NONE;
+        let at = self.recent_at(number);
+        if self.recent[at].0 == number {
+            self.recent[at].0 = NONE;
         }
         for level in 1..=self.levels {
             let slot = slot(number, level);
