@@ -40,10 +40,11 @@ impl Bits {
         (self.words[index + 1] << (WORD - 1 - shift)) << 1 | (self.words[index] >> shift)
     }
 
-    /// The bits after `bit` in its word, the next one lowest.
+    /// The 63 bits after `bit`, the next one lowest; beyond the tile there are none.
     #[inline]
     fn after(&self, bit: u32) -> u64 {
-        self.words[Bits::index(bit) + 1] >> (bit % WORD) >> 1
+        let (index, shift) = (Bits::index(bit), bit % WORD);
+        (self.words[index + 1] >> shift >> 1) | (self.words[index + 2] << (WORD - 1 - shift))
     }
 
     #[inline]
@@ -151,7 +152,7 @@ pub(super) struct Tile {
     pub(super) octaves: Octaves,
     /// For each word, where in the lists the long hole stands that starts in it: the last boundary of the word.
     pub(super) links: [Link; WORDS],
-    /// For each word, pages from its last boundary to the next one, which is in another word; [`BEYOND`] for as many or
+    /// For each word, pages from its last boundary to the next one, if that is in another word; [`BEYOND`] for as many or
     /// more. Not of the victim.
     lengths: [u16; WORDS],
     /// Leaves with a bit in `cut`.
@@ -235,6 +236,7 @@ impl Tile {
     #[inline]
     pub(super) fn length(&self, bit: u32) -> u16 {
         let after = self.cut.after(bit);
+        // Without the table, which is in another line of the cache, where that can be.
         if after != 0 {
             after.trailing_zeros() as u16 + 1
         } else {
@@ -316,8 +318,8 @@ mod tests {
         for bit in [0, 60, 64, 130, 8_191] {
             bits.set(bit);
         }
-        assert_eq!(bits.after(0), 1 << 59);
-        assert_eq!(bits.after(60), 0);
+        assert_eq!(bits.after(0), 1 << 59 | 1 << 63);
+        assert_eq!(bits.after(60), 1 << 3);
         assert_eq!(bits.after(8_190), 1);
         assert_eq!(bits.before(64), 1 | 1 << 60);
         assert_eq!(bits.before(65), 1 << 63 | 1 << 59);
