@@ -16,7 +16,7 @@
 //! let (range, handle) = policy.place_handle(&Request::of(3 << 20))?;
 //! assert_eq!(range, texture);
 //! policy.free_handle(handle)?;
-//! assert_eq!(policy.largest_hole(), (1 << 30) - (8 << 20));
+//! assert_eq!(policy.largest_hole(), (1 << 30) - (12 << 20));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
