@@ -28,6 +28,8 @@ use crate::session;
 
 /// Repetitions: the fewest whose middle one is neither the first nor the last of three.
 const REPETITIONS: u32 = 5;
+/// Repetitions of a long trace: a million events through all policies then take less than 10 s.
+const REPETITIONS_OF_LONG: u32 = 3;
 
 /// Visits that a policy may make at one N, in all passes together: the two that scan all mappings
 /// take a second or two for them.

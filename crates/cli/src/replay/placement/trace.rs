@@ -21,6 +21,8 @@ use crate::session::tell;
 
 /// Memory events of a recording that are kept: 100 MiB of them. A longer one is read again each time.
 const MOST_KEPT: usize = 1 << 20;
+/// Operations from which on each repetition is long enough for fewer of them to do.
+const LONG: usize = 500_000;
 
 /// Reads the trace in `path` once, so that its errors are reported before anything is measured, and
 /// how much is live at a time is known. Where it has system calls that change a memory map, those of one process
@@ -55,10 +57,10 @@ pub(super) fn input(path: &Path, direction: Direction, pid: Option<u32>) -> Resu
         events = open(path).map_err(|why| fail(&why))?;
         calls::tell_which(&named, process, &calls);
     }
-    // Most rows of a recording are of other kinds: the replayed ones are kept, so that it is read only once.
-    let mut kept = process.map(|_| Vec::new());
+    // So that it is read only once; most rows of a recording are of other kinds.
+    let mut kept = Some(Vec::new());
     let mut compiler = Compiler::new(space, direction);
-    let (mut batch, mut any, mut measured) = (Batch::default(), false, false);
+    let (mut batch, mut operations, mut measured) = (Batch::default(), 0, false);
     loop {
         let mut seen = events.by_ref().inspect(|event| {
             if let (Some(list), Ok(event)) = (&mut kept, event) {
@@ -82,8 +84,8 @@ pub(super) fn input(path: &Path, direction: Direction, pid: Option<u32>) -> Resu
         if kept.as_ref().is_some_and(|list| list.len() > MOST_KEPT) {
             kept = None;
         }
-        any |= !batch.operations.is_empty();
-        measured |= any && batch.measured;
+        operations += batch.operations.len();
+        measured |= operations > 0 && batch.measured;
     }
     if signals::interrupted() {
         return Err(fail(&"interrupted before anything was measured"));
@@ -97,7 +99,7 @@ pub(super) fn input(path: &Path, direction: Direction, pid: Option<u32>) -> Resu
         ));
     }
     missing.extend(unsaid);
-    if !any {
+    if operations == 0 {
         let metadata = events.input.metadata();
         let mut lacks = metadata.missing.iter();
         let lacks = lacks.find(|one| one.what == Part::AddressSpace.word());
@@ -121,7 +123,11 @@ pub(super) fn input(path: &Path, direction: Direction, pid: Option<u32>) -> Resu
         workload: named,
         n: None,
         space,
-        repetitions: super::REPETITIONS,
+        repetitions: if operations > LONG {
+            super::REPETITIONS_OF_LONG
+        } else {
+            super::REPETITIONS
+        },
         live: Some(compiler.slots() as u64),
         missing,
         events: Box::new(move || {
