@@ -16,7 +16,8 @@
 //! Cost: O(log areas) for a call without limits and without alignment above a page. Otherwise areas
 //! are tried from the asked size upwards until one takes the range: O(free areas) at worst, because
 //! the order of sizes says nothing of addresses. Space: one B-tree entry for each range held and two
-//! for each free area.
+//! for each free area. Areas free and held are in one tree, as they are side by side: a range is cut and
+//! joined by changing the entry that is there.
 //!
 //! Left out: libdrm reserved its addresses in blocks of 64 KiB to 256 MiB as it needed them; here the
 //! window is reserved at once, and its open-ended area stands for what was not reserved yet.
@@ -32,6 +33,13 @@ use crate::contract::{
 /// The key of the open-ended area: larger than all others.
 const INFINITE: u64 = u64::MAX;
 
+/// A part of the window, by its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Area {
+    end: u64,
+    is_free: bool,
+}
+
 /// Best fit over a tree of free areas.
 #[derive(Debug, Clone)]
 pub struct BestFit {
@@ -41,10 +49,8 @@ pub struct BestFit {
     coalesces: bool,
     /// Size as the policy counts it, and start, of every free area.
     by_size: BTreeSet<(u64, u64)>,
-    /// End of every free area by its start.
-    free: BTreeMap<u64, u64>,
-    /// End of every range held by its start.
-    held: BTreeMap<u64, u64>,
+    /// Free areas and ranges held, by start: together all of the window.
+    areas: BTreeMap<u64, Area>,
     work: Work,
 }
 
@@ -68,17 +74,17 @@ impl BestFit {
     }
 
     fn with(space: Space, direction: Direction, coalesces: bool) -> BestFit {
+        let window = space.window();
         let mut policy = BestFit {
             space,
             top_down: direction != Direction::BottomUp,
             coalesces,
             by_size: BTreeSet::new(),
-            free: BTreeMap::new(),
-            held: BTreeMap::new(),
+            areas: BTreeMap::new(),
             work: Work::default(),
         };
-        policy.add(space.window());
-        policy.work = Work::default();
+        policy.put(window, true);
+        policy.by_size.insert(policy.key(window));
         policy
     }
 
@@ -100,24 +106,28 @@ impl BestFit {
         (size, area.start)
     }
 
-    fn add(&mut self, area: Range) {
-        if area.start < area.end {
-            self.work.propagated += 1;
-            self.by_size.insert(self.key(area));
-            self.free.insert(area.start, area.end);
-        }
+    /// Puts an area at its start, over one that starts there.
+    fn put(&mut self, area: Range, is_free: bool) {
+        let end = area.end;
+        self.areas.insert(area.start, Area { end, is_free });
     }
 
+    /// The index gets a free area.
+    fn add(&mut self, area: Range) {
+        self.work.propagated += 1;
+        self.by_size.insert(self.key(area));
+    }
+
+    /// The index loses a free area.
     fn remove(&mut self, area: Range) {
         self.work.propagated += 1;
         self.by_size.remove(&self.key(area));
-        self.free.remove(&area.start);
     }
 
     /// The free area that all of `range` lies in.
     fn around(&self, range: Range) -> Option<Range> {
-        let (&start, &end) = self.free.range(..=range.start).next_back()?;
-        (range.end <= end).then_some(Range::new(start, end))
+        let (&start, area) = self.areas.range(..=range.start).next_back()?;
+        (area.is_free && range.end <= area.end).then_some(Range::new(start, area.end))
     }
 
     /// The range for `need` in `area`, if it will do.
@@ -141,7 +151,7 @@ impl BestFit {
             .range((need.size, 0)..)
             .find_map(|&(_, start)| {
                 visited += 1;
-                let area = Range::new(start, *self.free.get(&start)?);
+                let area = Range::new(start, self.areas.get(&start)?.end);
                 Some((area, self.cut(need, area)?))
             });
         self.work.visited += visited;
@@ -159,9 +169,12 @@ impl BestFit {
         if !self.space.holds(range) {
             return FreeError::Malformed;
         }
-        match self.held.range(..range.end).next_back() {
-            Some((_, &end)) if end > range.start => FreeError::NotAsGiven,
-            _ => FreeError::AlreadyFree,
+        let areas = self.areas.range(..range.end).rev();
+        let mut touched = areas.take_while(|(_, area)| area.end > range.start);
+        if touched.any(|(_, area)| !area.is_free) {
+            FreeError::NotAsGiven
+        } else {
+            FreeError::AlreadyFree
         }
     }
 }
@@ -176,31 +189,47 @@ impl Policy for BestFit {
         let found = self.hinted(&need).or_else(|| self.best(&need));
         let (area, range) = found.ok_or(PlaceError::Exhausted)?;
         self.remove(area);
-        self.add(Range::new(area.start, range.start));
-        self.add(Range::new(range.end, area.end));
-        self.held.insert(range.start, range.end);
+        let rests = [
+            Range::new(area.start, range.start),
+            Range::new(range.end, area.end),
+        ];
+        for rest in rests {
+            if rest.start < rest.end {
+                self.put(rest, true);
+                self.add(rest);
+            }
+        }
+        self.put(range, false);
         self.work.placed += 1;
         Ok(range)
     }
 
     fn free(&mut self, range: Range) -> Result<(), FreeError> {
-        if self.held.get(&range.start) != Some(&range.end) {
+        let held = Area {
+            end: range.end,
+            is_free: false,
+        };
+        if self.areas.get(&range.start) != Some(&held) {
             return Err(self.refusal(range));
         }
-        self.held.remove(&range.start);
         let mut area = range;
         if self.coalesces {
-            if let Some((&start, &end)) = self.free.range(..range.start).next_back()
-                && end == range.start
+            if let Some((&start, before)) = self.areas.range(..range.start).next_back()
+                && before.is_free
             {
-                self.remove(Range::new(start, end));
+                self.remove(Range::new(start, range.start));
+                self.areas.remove(&range.start);
                 area.start = start;
             }
-            if let Some(&end) = self.free.get(&range.end) {
-                self.remove(Range::new(range.end, end));
-                area.end = end;
+            if let Some(&after) = self.areas.get(&range.end)
+                && after.is_free
+            {
+                self.remove(Range::new(range.end, after.end));
+                self.areas.remove(&range.end);
+                area.end = after.end;
             }
         }
+        self.put(area, true);
         self.add(area);
         Ok(())
     }
@@ -208,23 +237,26 @@ impl Policy for BestFit {
     fn statistics(&self) -> Statistics {
         let window = self.space.window();
         let mut statistics = Statistics {
-            ranges: self.held.len() as u64,
-            memory: (self.held.len() + self.free.len() + self.by_size.len()) as u64
-                * BestFit::ENTRY,
+            memory: (self.areas.len() + self.by_size.len()) as u64 * BestFit::ENTRY,
             ..Statistics::default()
         };
         // Holes are what lies between ranges that are held: areas that touch are one hole.
         let mut last = window.start;
-        let ends = core::iter::once((window.end, window.end));
-        for (start, end) in self.held.iter().map(|(&s, &e)| (s, e)).chain(ends) {
-            statistics.holes += u64::from(start > last);
-            statistics.largest_hole = statistics.largest_hole.max(start - last);
-            statistics.used += end - start;
-            last = end;
+        let mut hole = |start: u64, end: u64| {
+            statistics.holes += u64::from(end > start);
+            statistics.largest_hole = statistics.largest_hole.max(end - start);
+        };
+        for (&start, area) in self.areas.iter().filter(|(_, area)| !area.is_free) {
+            hole(last, start);
+            last = area.end;
         }
-        let first = self.held.first_key_value();
-        let last = self.held.last_key_value();
-        statistics.span = first.zip(last).map(|((&s, _), (_, &e))| Range::new(s, e));
+        hole(last, window.end);
+        for (&start, area) in self.areas.iter().filter(|(_, area)| !area.is_free) {
+            statistics.ranges += 1;
+            statistics.used += area.end - start;
+            let first = statistics.span.map_or(start, |span| span.start);
+            statistics.span = Some(Range::new(first, area.end));
+        }
         statistics
     }
 
@@ -235,32 +267,29 @@ impl Policy for BestFit {
     /// The areas that are held and those that are free make up the window, without gap or overlap;
     /// free areas are keyed by their own size; where areas coalesce no two that are free touch.
     fn check(&self) -> Result<(), String> {
-        let (mut free, mut held) = (self.free.iter().peekable(), self.held.iter().peekable());
         let mut last = self.space.window().start;
-        let mut was_free = false;
-        while last < self.space.window().end {
-            let is_free = free.next_if(|&(&start, _)| start == last);
-            let end = match is_free.or_else(|| held.next_if(|&(&start, _)| start == last)) {
-                Some((_, &end)) if end > last => end,
-                _ => return Err(format!("no area starts at {last:x}")),
-            };
-            let area = Range::new(last, end);
-            if is_free.is_some() && !self.by_size.contains(&self.key(area)) {
-                return Err(format!("{area} is free, but not under its size"));
+        let (mut was_free, mut free) = (false, 0);
+        for (&start, area) in &self.areas {
+            let range = Range::new(start, area.end);
+            if start != last || area.end <= start {
+                return Err(format!("no area starts at {last:x}"));
             }
-            if self.coalesces && was_free && is_free.is_some() {
-                return Err(format!("{area} touches the free area below it"));
+            if area.is_free && !self.by_size.contains(&self.key(range)) {
+                return Err(format!("{range} is free, but not under its size"));
             }
-            was_free = is_free.is_some();
-            last = end;
+            if self.coalesces && was_free && area.is_free {
+                return Err(format!("{range} touches the free area below it"));
+            }
+            free += usize::from(area.is_free);
+            was_free = area.is_free;
+            last = area.end;
         }
-        if let Some((start, _)) = free.next().or(held.next()) {
-            return Err(format!("the area at {start:x} overlaps another"));
+        if last != self.space.window().end {
+            return Err(format!("no area starts at {last:x}"));
         }
-        if self.by_size.len() != self.free.len() {
+        if self.by_size.len() != free {
             return Err(format!(
-                "{} areas are free, but {} are keyed by size",
-                self.free.len(),
+                "{free} areas are free, but {} are keyed by size",
                 self.by_size.len()
             ));
         }
