@@ -1,7 +1,7 @@
 //! Ranges that other threads free, without the lock of the thread that places.
 //!
 //! A [`Policy`] is one thread's, or under one lock. Where another thread frees what it placed, that thread puts the range
-//! into a [`Returns`], a ring without a lock, and whoever places takes it out, some at a time:
+//! into a [`Returns`], a ring without a lock. The placing thread takes ranges out, some at a time:
 //!
 //! ```
 //! use std::thread;
@@ -58,11 +58,11 @@ struct Slot {
     end: AtomicU64,
 }
 
-/// What one side writes, apart from what the other one does.
+/// Keeps what one side writes out of the cache lines of the other.
 #[repr(align(128))]
 struct Apart<T>(T);
 
-/// What whoever places writes.
+/// Counters that the placing thread writes.
 struct Taker {
     /// Ranges taken out.
     head: AtomicU64,
@@ -146,7 +146,7 @@ impl<const N: usize> Returns<N> {
         &self.slots[(at % N as u64) as usize]
     }
 
-    /// Puts a range in, to be freed by whoever places. Any thread may.
+    /// Puts a range in, to be freed by the placing thread. Any thread may call it.
     ///
     /// # Errors
     /// [`Full`], with the range.
@@ -227,7 +227,7 @@ impl<const N: usize> Returns<N> {
     /// As [`Policy::place`].
     #[inline]
     pub fn place<P: Policy>(&self, policy: &mut P, request: &Request) -> Result<Range, PlaceError> {
-        // Only whoever places counts: no read-modify-write.
+        // Only the placing thread counts: no read-modify-write.
         let calls = self.taker.0.calls.load(Ordering::Relaxed).wrapping_add(1);
         self.taker.0.calls.store(calls, Ordering::Relaxed);
         if calls.is_multiple_of(EVERY) {

@@ -81,7 +81,7 @@ const SCENES: [(u64, u64, usize, u64); 14] = [
 
 /// Holds `name` to what it is held to for `steps` random steps of all kinds (good and bad requests,
 /// limits, alignment, hints, all directions, VMAs that merge and such that do not, both layouts), in
-/// windows of several sizes. About a microsecond a step. `go_on` gets the counters from time to time, and
+/// windows of several sizes. Some microseconds a step. `go_on` gets the counters from time to time, and
 /// says whether to go on.
 ///
 /// # Errors

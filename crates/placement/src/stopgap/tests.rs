@@ -142,3 +142,43 @@ fn a_stack_stays_a_stack() {
         stopgap.check().unwrap();
     }
 }
+
+/// What the module says of a request's worst case, where fragments of all lengths fill a window and no hole need fit.
+#[test]
+fn a_request_looks_at_a_bounded_number_of_holes() {
+    let mut stopgap = Stopgap::new(space(0x1000, 1 << 20));
+    let mut held = Vec::new();
+    let mut random = 1_u64;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        1 + (random >> 33) % below
+    };
+    while let Ok(range) = stopgap.place(&Request::of(next(300) * 0x1000)) {
+        held.push(range);
+    }
+    let mut most = 0;
+    for step in 0..20_000_usize {
+        let before = stopgap.work().visited;
+        let mut request = Request::of(next(400) * 0x1000);
+        match step % 4 {
+            0 => request.alignment = 0x1000 << (step / 4 % 10),
+            1 => request.limits = Some(Range::new(0x1000 * next(1 << 19), 0x1000 << 20)),
+            _ => {}
+        }
+        if let Ok(range) = stopgap.place(&request) {
+            held.push(range);
+        }
+        most = most.max(stopgap.work().visited - before);
+        let at = next(held.len() as u64) as usize - 1;
+        stopgap.free(held.swap_remove(at)).unwrap();
+    }
+    // A search before magazines are emptied and one after, each with two budgets besides its tries.
+    assert!(most <= 2 * (2 * 256 + 2 * 64 + 64), "{most}");
+    assert!(most > 64, "{most}: nothing was hard");
+    stopgap.check().unwrap();
+}
+
+#[test]
+fn a_tile_fits_a_page() {
+    assert!(size_of::<tile::Tile>() <= 4_096);
+}

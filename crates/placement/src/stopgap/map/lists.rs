@@ -130,7 +130,7 @@ impl Map {
     pub(in crate::stopgap) fn shortest(&mut self, pages: u64, looks: u32) -> (Option<Found>, u32) {
         let class = long_class(pages);
         let mut looked = 0;
-        // One condition, for neither can be foreseen alone.
+        // One branch: the processor can foresee neither condition by itself.
         let is_unsure = least(class) < pages;
         if is_unsure & self.long.contains(class) {
             let mut best: Option<Found> = None;
