@@ -3,6 +3,8 @@
 //!
 //! ```text
 //! cargo run --release -p stopgap-bench -- frag            # ours and theirs, one table
+//! cargo run --release -p stopgap-bench -- shapes          # placement on many shapes of programs, beside the peers: goals
+//! cargo run --release -p stopgap-bench -- cache           # a cache of buffers: the arena beside malloc and mmap: goals
 //! cargo run --release -p stopgap-bench -- soak --ops 110m # every policy against its oracle
 //! cargo run --release -p stopgap-bench -- soak chunks     # the memory model against its oracle
 //! cargo run --release -p stopgap-bench -- overhead        # what being recorded costs
@@ -32,6 +34,7 @@ mod anytime;
 mod arena;
 mod attack;
 mod batch_client;
+mod cache;
 mod change_points;
 mod channel;
 mod chunked;
@@ -47,6 +50,7 @@ mod overhead;
 mod peers;
 mod preload_soak;
 mod screens;
+mod shapes;
 mod simulate;
 mod soak;
 mod wakeup;
@@ -79,6 +83,18 @@ enum Command {
     /// Random steps, good and bad, on every placement policy and on its oracle, until they differ; `soak chunks`
     /// does the same to the model of the kernel's memory.
     Soak(soak::Flags),
+    /// Our placement beside other allocators on many shapes of programs, interleaved: time, span, failures, longest operation;
+    /// status 2 where a goal is missed.
+    Shapes(shapes::Flags),
+    /// One run of `shapes --pair`.
+    #[command(hide = true)]
+    PairRun(shapes::pair::RunFlags),
+    /// A cache of 8,000 buffers in the arena, mimalloc, jemalloc, glibc and mmap: CPU time, faults, peak, and what is held after
+    /// most is freed; and a file that is mapped again. Status 2 where a goal is missed, 4 where mimalloc is not installed.
+    Cache(cache::Flags),
+    /// One run of `cache`.
+    #[command(hide = true)]
+    CacheRun(cache::RunFlags),
     /// What `stopgap record` costs a client and a server, and what it does to their switches; status 2 where a
     /// bound is broken.
     Overhead(overhead::Flags),
@@ -159,6 +175,10 @@ impl Command {
     fn run(self) -> Result<ExitCode, Failure> {
         match self {
             Command::Soak(flags) => soak::run(&flags),
+            Command::Shapes(flags) => shapes::run(&flags),
+            Command::PairRun(flags) => shapes::pair::run_one(&flags).map(|()| ExitCode::SUCCESS),
+            Command::Cache(flags) => cache::run(&flags),
+            Command::CacheRun(flags) => cache::run_one(&flags),
             Command::Overhead(flags) => overhead::run(&flags),
             Command::Arena(flags) => arena::run(&flags),
             Command::Delays(flags) => delays::run(&flags),
@@ -216,6 +236,9 @@ mod tests {
         for words in [
             "soak --ops 2k",
             "soak chunks --seed 2",
+            "shapes --only lifo,zipf --operations 20k",
+            "shapes --pair",
+            "cache --rounds 1",
             "overhead --pairs 3",
             "arena --repetitions 5",
             "delays --runs 1",

@@ -1,15 +1,19 @@
 //! `stopgap-bench soak`: every placement policy against its oracle; `soak chunks`: the model of the kernel's memory against a naive one.
 
+use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use indicatif::ProgressBar;
 use stopgap_cli::replay::count;
 use stopgap_cli::{Failure, print, progress_bar, tell};
 use stopgap_kernel::signals;
 use stopgap_models::chunks::buddy::oracle as memory;
-use stopgap_placement::oracle::soak::soak;
+use stopgap_placement::oracle::soak::{Met, soak};
 use stopgap_placement::registry::Name;
+
+use crate::common::{failed, simulated};
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -76,7 +80,28 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Soaks policy by policy; returns the steps.
+/// Steps of a part of a policy's soak, which a thread carries out by itself, from a seed of its own.
+const PART: u64 = 1_000_000;
+
+/// What the parts of a policy's soak came to.
+#[derive(Default)]
+struct Tally {
+    met: Met,
+    different: Option<String>,
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        let (met, more) = (&mut self.met, other.met);
+        met.steps += more.steps;
+        met.placed += more.placed;
+        met.exhausted += more.exhausted;
+        met.freed += more.freed;
+        self.different = self.different.take().or(other.different);
+    }
+}
+
+/// Soaks policy by policy, in threads; returns the steps.
 fn placement(flags: &Placement, bar: &ProgressBar) -> Result<u64, Failure> {
     let asked = match flags.policy.as_slice() {
         [] => Name::ALL,
@@ -100,10 +125,34 @@ fn placement(flags: &Placement, bar: &ProgressBar) -> Result<u64, Failure> {
     print(&format!("seed {}, {each} steps a policy{more}", flags.seed))?;
     for &name in &names {
         let steps = each * shares(name);
-        let mut progress = progress(bar, name.to_string(), flags.ops, done);
-        let met = soak(name, steps, flags.seed, |met| progress(met.steps));
-        let met =
-            met.map_err(|what| Failure::error(format!("after {done} steps of others: {what}")))?;
+        let parts = u32::try_from(steps.div_ceil(PART)).map_err(failed("--ops"))?;
+        let (taken, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        let one = |part: u32, tally: &mut Tally| {
+            let part = u64::from(part);
+            let length = PART.min(steps - part * PART);
+            let mut told = 0;
+            let seed = flags.seed.wrapping_add(part << 32);
+            let met = soak(name, length, seed, |met| {
+                taken.fetch_add(met.steps - told, Ordering::Relaxed);
+                told = met.steps;
+                !signals::interrupted() && !stop.load(Ordering::Relaxed)
+            });
+            stop.fetch_or(met.is_err(), Ordering::Relaxed);
+            let (met, different) =
+                met.map_or_else(|what| (Met::default(), Some(what)), |met| (met, None));
+            tally.add(Tally { met, different });
+        };
+        let show = RefCell::new(progress(bar, name.to_string(), flags.ops, done));
+        let told = || {
+            (show.borrow_mut())(taken.load(Ordering::Relaxed));
+        };
+        let tally = simulated(parts, &AtomicU32::new(0), one, Tally::add, told);
+        if let Some(what) = tally.different {
+            return Err(Failure::error(format!(
+                "after {done} steps of others: {what}"
+            )));
+        }
+        let met = tally.met;
         done += met.steps;
         bar.suspend(|| {
             print(&format!(

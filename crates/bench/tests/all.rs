@@ -118,6 +118,109 @@ fn a_soak_tells_what_it_met() {
     }
 }
 
+#[test]
+fn a_soak_in_parts_takes_ten_times_as_many_steps_of_ours() {
+    let words = "soak --policy stopgap,best-fit --ops 1210k";
+    let (text, status) = said(&words.split(' ').collect::<Vec<_>>());
+    assert_eq!(status, Some(0), "{text}");
+    for line in [
+        "best-fit               110000 steps",
+        "stopgap                1100000 steps",
+        "\n1210000 steps in all",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+/// Returns the lines that say of a goal whether it holds; the status must agree with them.
+fn verdicts(text: &str, status: Option<i32>) -> Vec<&str> {
+    let word = |line: &&str| line.starts_with("holds ") || line.starts_with("BROKEN");
+    let verdicts: Vec<&str> = text.lines().filter(word).collect();
+    let broken = verdicts.iter().any(|line| line.starts_with("BROKEN"));
+    let right = if broken {
+        &[Some(2)][..]
+    } else {
+        &[Some(0), Some(4)]
+    };
+    assert!(right.contains(&status), "{status:?}: {text}");
+    verdicts
+}
+
+/// A row for each allocator on each shape, and a word for each goal.
+#[test]
+fn shapes_stand_beside_their_peers_and_goals() {
+    let words = "shapes --operations 2k --repetitions 1 --only lifo,wide-1.05,half-full";
+    let words: Vec<&str> = words.split(' ').collect();
+    let (text, status) = said(&words);
+    assert!(text.starts_with("seed 1, 2,000 operations"), "{text}");
+    for policy in ["stopgap", "best-fit", "linux-6.12"].iter().chain(&PEERS) {
+        let rows = text
+            .lines()
+            .filter(|line| line.split(' ').next() == Some(policy));
+        assert_eq!(rows.count(), 3, "{policy}: {text}");
+    }
+    let verdicts = verdicts(&text, status);
+    for goal in [
+        "frees by address",
+        "frees by handle",
+        "maps fail",
+        "span over live",
+        "longest operation",
+        "stopped",
+        "half-full at most",
+    ] {
+        let lines = verdicts.iter().filter(|line| line.contains(goal));
+        assert_eq!(lines.count(), 1, "{goal}: {text}");
+    }
+    let (text, status) = said(&["shapes", "--only", "x"]);
+    assert_eq!((text.as_str(), status), ("", Some(1)));
+}
+
+#[test]
+fn pairs_are_placed_and_freed_on_two_cpus() {
+    let _alone = alone();
+    let words = "shapes --pair --operations 2k --repetitions 1";
+    let (text, status) = said(&words.split(' ').collect::<Vec<_>>());
+    if text.starts_with("pair skipped") {
+        assert_eq!(status, Some(0), "{text}");
+        return;
+    }
+    for way in ["ring", "mutex", "arena", "glibc"] {
+        let there = text.lines().any(|line| line.split(' ').next() == Some(way));
+        assert!(there, "{way}: {text}");
+    }
+    assert_eq!(verdicts(&text, status).len(), 1, "{text}");
+}
+
+#[test]
+fn a_cache_has_a_row_for_each_allocator_and_load() {
+    let _alone = alone();
+    let words = "cache --rounds 1 --buffers 20 --after 20";
+    let (text, status) = said(&words.split(' ').collect::<Vec<_>>());
+    for peer in ["arena", "mimalloc", "jemalloc", "glibc", "mmap"] {
+        let rows = text
+            .lines()
+            .filter(|line| line.split(' ').next() == Some(peer));
+        let skipped = text.contains(&format!(
+            "{peer} skipped: not installed (Debian's package lib{peer}"
+        ));
+        assert_eq!(rows.count(), if skipped { 1 } else { 3 }, "{peer}: {text}");
+    }
+    let verdicts = verdicts(&text, status);
+    for goal in [
+        "filled: held",
+        "touched: held",
+        "small: held",
+        "memfd filled",
+        "memfd touched",
+    ] {
+        assert!(
+            verdicts.iter().any(|line| line.contains(goal)),
+            "{goal}: {text}"
+        );
+    }
+}
+
 /// As with `stopgap`: one line, and a status that means an error.
 #[test]
 fn flags_that_make_no_sense() {

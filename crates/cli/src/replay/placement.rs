@@ -64,6 +64,7 @@ pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> 
             visits: VISITS,
             ns: PEER_NS,
             memory: memory.0,
+            thorough: false,
         };
         let experiment = Experiment {
             workload: &input.workload,

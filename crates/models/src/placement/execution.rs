@@ -6,7 +6,6 @@
 use std::ops::Range as Part;
 
 use stopgap_placement::{FreeError, Lack, Merge, PlaceError, Request, Work};
-use stopgap_stats::histogram::Histogram;
 
 use super::allocator::Allocator;
 use super::operation::{Batch, Operation};
@@ -74,8 +73,8 @@ pub enum Timing<'a> {
     Whole,
     /// Each operation by itself.
     Each {
-        /// Takes the samples.
-        into: &'a mut Histogram,
+        /// Takes the times, in the order of the operations.
+        into: &'a mut Vec<u32>,
         /// Cost of reading the clock twice, in nanoseconds.
         cost: u64,
     },
@@ -230,7 +229,8 @@ impl<C: Allocator> Execute for Execution<C> {
                         let start = now();
                         let result = self.one(operation);
                         let length = now().saturating_sub(start);
-                        into.record(length.saturating_sub(*cost));
+                        let length = length.saturating_sub(*cost);
+                        into.push(u32::try_from(length).unwrap_or(u32::MAX));
                         result
                     }
                 };

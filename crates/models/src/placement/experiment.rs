@@ -15,9 +15,10 @@
 //!
 //! Single operations are therefore timed by a monotonic clock, which is read without a system call, in passes of
 //! their own over the first [`SINGLES`] operations, each between two readings; what two readings in a row
-//! show (median) is taken off each. What that clock counts besides, the time for which the thread did not
-//! run, is in the longest operation, and in the 99.99th percentile of a repetition if it happens more than
-//! once in 10,000 operations: the median of the repetitions is given.
+//! show (median) is taken off each. That clock also counts the time for which the thread did not run. If that
+//! happens more than once in 10,000 operations, it is in the 99.99th percentile of a repetition: the median of
+//! the repetitions is given. Of each operation the fastest repetition counts for the longest operation, because
+//! the thread hardly ever loses its CPU in the same operation of all repetitions.
 
 use stopgap_events::memory::MemoryEvent;
 use stopgap_stats::histogram::Histogram;
@@ -81,6 +82,8 @@ pub struct Settings {
     pub ns: u64,
     /// Bytes of memory that all allocators may take.
     pub memory: u64,
+    /// Whether to read used bytes and span after every batch, and to time all operations alone, not only [`SINGLES`].
+    pub thorough: bool,
 }
 
 /// Clocks and callbacks of a run.
@@ -141,6 +144,10 @@ pub(super) struct Shown {
     pub(super) times: Vec<Vec<(u64, u64)>>,
     /// By repetition: times of single operations.
     pub(super) singles: Vec<Histogram>,
+    /// The time of each operation in its fastest repetition.
+    pub(super) least: Vec<u32>,
+    /// Bytes held, and from the first to the last, after each batch of the first pass.
+    pub(super) spans: Vec<(u64, u64)>,
     /// Nanoseconds of the maps of each round that is long enough to be timed by itself: those that come
     /// before its first unmap.
     pub(super) rounds: Vec<u64>,
@@ -177,8 +184,7 @@ impl Experiment<'_> {
             let single = (pass % 2 == 1).then_some(cost);
             (meter.progress)(pass as f64 / passes as f64);
             let limits = limits(settings, pass, passes);
-            let (done, whole) =
-                self.pass(entries, limits, settings.memory, single, meter, &mut kept)?;
+            let (done, whole) = self.pass(entries, limits, settings, single, meter, &mut kept)?;
             if whole || pass < 2 {
                 keep(&mut shown, done);
             }
@@ -200,7 +206,7 @@ impl Experiment<'_> {
         &self,
         entries: &[Entry],
         limits: Limits,
-        memory: u64,
+        settings: Settings,
         single: Option<u64>,
         meter: &Meter<'_>,
         kept: &mut Kept,
@@ -211,6 +217,7 @@ impl Experiment<'_> {
             true => None,
             false => Some((self.events)().map_err(ReplayError::Source)?),
         };
+        let spans = settings.thorough && single.is_none() && stream.is_some();
         let mut compiler = Compiler::new(self.scene.space, self.scene.direction);
         let mut read = Batch::default();
         let (mut operations, mut ended) = (0, false);
@@ -234,18 +241,18 @@ impl Experiment<'_> {
                 }
             };
             let need = batch.slots as u64 * running * RANGE;
-            if need > memory {
+            if need > settings.memory {
                 return Err(ReplayError::Memory {
                     live: batch.slots as u64,
                     allocators: running,
                     need,
-                    most: memory,
+                    most: settings.memory,
                 });
             }
             let begins = batch.measured && !measuring;
             measuring |= begins;
             if batch.measured {
-                if single.is_some() && measured >= SINGLES {
+                if single.is_some() && measured >= SINGLES && !settings.thorough {
                     break;
                 }
                 measured += batch.operations.len() as u64;
@@ -254,6 +261,9 @@ impl Experiment<'_> {
                 let index = (turn + at) % runners.len();
                 let name = index.checked_sub(1).map_or("driver", |i| entries[i].name());
                 runners[index].batch(batch, begins, single, meter, name)?;
+                if spans && batch.measured {
+                    runners[index].read_span(&mut compiler.sizes());
+                }
             }
             turn += 1;
             if (meter.interrupted)() {
@@ -285,7 +295,9 @@ impl Experiment<'_> {
                 lacks: runner.lacks,
                 times: vec![runner.times],
                 rounds: runner.rounds,
-                singles: vec![runner.singles],
+                singles: vec![histogram(&runner.singles)],
+                least: runner.singles,
+                spans: runner.spans,
             }
         });
         Ok((shown.collect(), whole))
@@ -310,9 +322,10 @@ impl Experiment<'_> {
                     execution,
                     lacks,
                     times: Vec::new(),
-                    singles: Histogram::new(),
+                    singles: Vec::new(),
                     round_ns: 0,
                     rounds: Vec::new(),
+                    spans: Vec::new(),
                 }
             })
             .collect()
@@ -341,10 +354,11 @@ struct Runner {
     execution: Option<Box<dyn Execute>>,
     lacks: Option<String>,
     times: Vec<(u64, u64)>,
-    singles: Histogram,
+    singles: Vec<u32>,
     /// Time of the current round.
     round_ns: u64,
     rounds: Vec<u64>,
+    spans: Vec<(u64, u64)>,
 }
 
 impl Runner {
@@ -403,6 +417,23 @@ impl Runner {
         }
         Ok(())
     }
+
+    /// Notes bytes held and span, where anything is held.
+    fn read_span(&mut self, sizes: &mut dyn Iterator<Item = u64>) {
+        let execution = self.execution.as_ref();
+        let running = execution.filter(|execution| execution.stopped().is_none());
+        let facts = running.map(|execution| execution.facts(sizes));
+        self.spans
+            .extend(facts.and_then(|facts| facts.used_and_span));
+    }
+}
+
+fn histogram(times: &[u32]) -> Histogram {
+    let mut all = Histogram::new();
+    for &ns in times {
+        all.record(u64::from(ns));
+    }
+    all
 }
 
 /// Adds a pass to those before it.
@@ -418,6 +449,11 @@ fn keep(shown: &mut Vec<Shown>, pass: Vec<Shown>) {
         let timed = |times: &Vec<(u64, u64)>| times.iter().any(|&(operations, _)| operations > 0);
         all.times.extend(one.times.into_iter().filter(timed));
         all.rounds.extend(one.rounds);
+        let fewer = all.least.len().min(one.least.len());
+        for (all, one) in all.least.iter_mut().zip(&one.least) {
+            *all = (*all).min(*one);
+        }
+        all.least.extend(&one.least[fewer..]);
         let some = |singles: &Histogram| !singles.is_empty();
         all.singles.extend(one.singles.into_iter().filter(some));
     }

@@ -1,7 +1,6 @@
 //! Measurements as rows.
 
 use stopgap_events::machine::Missing;
-use stopgap_stats::histogram::Histogram;
 use stopgap_stats::quantile::{median, quantile};
 use stopgap_stats::replay::{Loops, PlacementRow, Spread};
 
@@ -17,6 +16,10 @@ pub struct Measured {
     pub row: PlacementRow,
     /// Nanoseconds an operation in each repetition, the driver's taken off.
     pub runs: Vec<f64>,
+    /// Bytes held, and from the first to the last, after each batch; empty unless [`thorough`].
+    ///
+    /// [`thorough`]: super::Settings::thorough
+    pub spans: Vec<(u64, u64)>,
 }
 
 /// The quantile of single operations.
@@ -138,7 +141,8 @@ fn one(experiment: &Experiment<'_>, entry: &Entry, driver: &Shown, shown: &Shown
         missing,
     };
     let runs = if told { runs } else { Vec::new() };
-    Measured { row, runs }
+    let spans = shown.spans.clone();
+    Measured { row, runs, spans }
 }
 
 /// Returns the times of the rounds, less the driver's time for each.
@@ -206,9 +210,9 @@ fn over_batches(times: &[Vec<(u64, u64)>], pick: impl Fn(Vec<f64>) -> Option<f64
     (operations > 0.0).then(|| total / operations)
 }
 
-/// The median of the repetitions' p99.99, or why there is none; the longest operation of all.
+/// The median of the repetitions' p99.99, or why there is none; the longest operation, of each its fastest repetition.
 fn singles(shown: &Shown) -> (Result<u64, String>, Option<u64>) {
-    let worst = shown.singles.iter().filter_map(Histogram::max).max();
+    let worst = shown.least.iter().max().map(|&ns| u64::from(ns));
     let mut tails = Vec::new();
     for all in &shown.singles {
         match quantile(all, TAIL) {

@@ -21,6 +21,7 @@ fn settings() -> Settings {
         visits: 800_000,
         ns: u64::MAX,
         memory: 1 << 30,
+        thorough: false,
     }
 }
 

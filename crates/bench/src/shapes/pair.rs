@@ -1,0 +1,233 @@
+//! `stopgap-bench shapes --pair`: one thread places, another one frees, each on a CPU of its own.
+//!
+//! Both run without pause; up to 1,024 ranges of 1 to 64 pages are on their way through a ring. The ring alone, which hands over
+//! numbers, is the first row.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use clap::ValueEnum;
+use stopgap_cli::{Failure, print};
+use stopgap_events::random::Random;
+use stopgap_kernel::Linux;
+use stopgap_kernel::tasks::Tasks;
+use stopgap_placement::{Policy, Range, Request, Space, Stopgap};
+
+use super::programs::PAGE;
+use crate::cache::{Buffers, Peer};
+use crate::common::{Bounds, failed, rounds, table, text};
+
+/// Pairs of a run.
+const PAIRS: usize = 1_000_000;
+/// Nanoseconds that a pair of ours may take.
+const MOST: f64 = 120.0;
+/// Ranges on their way at most: a power of two.
+const RING: usize = 1_024;
+/// Different sizes, drawn before.
+const SIZES: usize = 4_096;
+
+/// What places and frees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Way {
+    /// Nothing: the ring alone.
+    Ring,
+    /// `stopgap_placement::Stopgap` behind one mutex.
+    Mutex,
+    Arena,
+    Mimalloc,
+    Jemalloc,
+    Glibc,
+}
+
+impl Way {
+    fn word(self) -> &'static str {
+        match self {
+            Way::Ring => "ring",
+            Way::Mutex => "mutex",
+            Way::Arena => "arena",
+            Way::Mimalloc => "mimalloc",
+            Way::Jemalloc => "jemalloc",
+            Way::Glibc => "glibc",
+        }
+    }
+
+    /// The allocator whose process it is.
+    fn peer(self) -> Peer {
+        match self {
+            Way::Mimalloc => Peer::Mimalloc,
+            Way::Jemalloc => Peer::Jemalloc,
+            Way::Arena => Peer::Arena,
+            Way::Ring | Way::Mutex | Way::Glibc => Peer::Glibc,
+        }
+    }
+}
+
+/// One run, in a process of its own.
+#[derive(clap::Args)]
+pub(crate) struct RunFlags {
+    #[arg(long)]
+    way: Way,
+    #[arg(long)]
+    pairs: usize,
+    #[arg(long)]
+    seed: u64,
+}
+
+/// Measures and prints.
+pub(super) fn run(count: u32, operations: u64, seed: u64) -> Result<Bounds, Failure> {
+    let mut bounds = Bounds::default();
+    if Linux.cpus()?.len() < 2 {
+        print("pair skipped: it needs two CPUs")?;
+        return Ok(bounds);
+    }
+    let there = Peer::there(&[Peer::Mimalloc, Peer::Jemalloc])?;
+    let ways: Vec<Way> = Way::value_variants()
+        .iter()
+        .copied()
+        .filter(|way| !matches!(way, Way::Mimalloc | Way::Jemalloc) || there.contains(&way.peer()))
+        .collect();
+    let pairs = usize::try_from(operations).map_or(PAIRS, |asked| asked.clamp(RING, PAIRS));
+    let all = rounds(count, &[ways.len()], |_, side| {
+        let way = ways[side];
+        let words = format!(
+            "pair-run --way {} --pairs {pairs} --seed {seed}",
+            way.word()
+        );
+        way.peer().child::<f64>(&words)
+    })?;
+    let rows = ways.iter().enumerate().map(|(at, way)| {
+        let what = match way {
+            Way::Ring => "the ring alone",
+            Way::Mutex => "stopgap-placement behind a mutex",
+            Way::Arena => "arena: alloc_uninit, free",
+            _ => "malloc, free",
+        };
+        let ns = all[0].estimate(at, |ns| *ns).shown(1, "");
+        vec![way.word().to_owned(), ns, what.to_owned()]
+    });
+    print(table("one places, another frees|ns a pair|", rows).trim_end())?;
+    if let Some(arena) = ways.iter().position(|way| *way == Way::Arena) {
+        let ns = all[0].median(arena, |ns| *ns);
+        bounds.at_most("one thread places, another frees: ns a pair", ns, MOST);
+    }
+    Ok(bounds)
+}
+
+/// One run, which prints ns a pair.
+pub(crate) fn run_one(flags: &RunFlags) -> Result<(), Failure> {
+    let ns = measure(flags).map_err(failed(flags.way.word()))?;
+    print(&ns.to_string())
+}
+
+fn measure(flags: &RunFlags) -> Result<f64, String> {
+    match flags.way {
+        Way::Ring => pairs(flags, |length| Ok(length), |_, _| Ok(())),
+        Way::Mutex => {
+            let window = Range::new(1 << 16, 1 << 40);
+            let policy = Stopgap::new(Space::new(window, PAGE).map_err(text)?);
+            let policy = Mutex::new(policy);
+            let lock = || policy.lock().unwrap_or_else(PoisonError::into_inner);
+            let take = |length: usize| {
+                let given = lock().place(&Request::of(length as u64)).map_err(text)?;
+                Ok(given.start as usize)
+            };
+            let give = |at: usize, length: usize| {
+                let at = at as u64;
+                lock()
+                    .free(Range::new(at, at + length as u64))
+                    .map_err(text)
+            };
+            pairs(flags, take, give)
+        }
+        other => {
+            let buffers = other.peer().buffers()?;
+            let take = |length: usize| -> Result<usize, String> {
+                Ok(buffers.take(length)?.as_ptr().expose_provenance())
+            };
+            let give = |at: usize, length: usize| {
+                let at = std::ptr::with_exposed_provenance_mut::<u8>(at);
+                let at = NonNull::new(at).ok_or("address 0")?;
+                give(&*buffers, at, length)
+            };
+            pairs(flags, take, give)
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+fn give(buffers: &dyn Buffers, at: NonNull<u8>, length: usize) -> Result<(), String> {
+    // SAFETY: the ring hands over each buffer once, with the length for which it was given.
+    unsafe { buffers.give(at, length) }
+}
+
+/// A number on cache lines of its own.
+#[repr(align(128))]
+struct Apart(AtomicUsize);
+
+/// Runs both threads; returns wall time over pairs.
+fn pairs(
+    flags: &RunFlags,
+    take: impl Fn(usize) -> Result<usize, String> + Sync,
+    give: impl Fn(usize, usize) -> Result<(), String> + Sync,
+) -> Result<f64, String> {
+    let cpus = Linux.cpus().map_err(text)?;
+    let (Some(&first), Some(&last)) = (cpus.first(), cpus.last()) else {
+        return Err("no CPU".to_owned());
+    };
+    let mut random = Random::new(flags.seed);
+    let sizes: Vec<usize> = (0..SIZES)
+        .map(|_| (1 + random.below(64)) as usize * PAGE as usize)
+        .collect();
+    let slots: Vec<AtomicUsize> = (0..RING).map(|_| AtomicUsize::new(0)).collect();
+    let (filled, emptied) = (Apart(AtomicUsize::new(0)), Apart(AtomicUsize::new(0)));
+    let count = flags.pairs;
+    let start = Instant::now();
+    let stop = AtomicBool::new(false);
+    let wait = || {
+        std::hint::spin_loop();
+        match stop.load(Ordering::Relaxed) {
+            true => Err("the other thread failed".to_owned()),
+            false => Ok(()),
+        }
+    };
+    let producer = || {
+        Linux.set_cpus(&[first]).map_err(text)?;
+        let mut room = RING;
+        for number in 0..count {
+            let at = take(sizes[number % SIZES])?;
+            while number == room {
+                wait()?;
+                room = emptied.0.load(Ordering::Acquire) + RING;
+            }
+            slots[number % RING].store(at, Ordering::Relaxed);
+            filled.0.store(number + 1, Ordering::Release);
+        }
+        Ok::<(), String>(())
+    };
+    let consumer = || {
+        Linux.set_cpus(&[last]).map_err(text)?;
+        let mut there = 0;
+        for number in 0..count {
+            while number == there {
+                wait()?;
+                there = filled.0.load(Ordering::Acquire);
+            }
+            let at = slots[number % RING].load(Ordering::Relaxed);
+            give(at, sizes[number % SIZES])?;
+            emptied.0.store(number + 1, Ordering::Release);
+        }
+        Ok::<(), String>(())
+    };
+    let failed = |_: &String| stop.store(true, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| consumer().inspect_err(failed));
+        let placed = producer().inspect_err(failed);
+        let freed = other
+            .join()
+            .map_err(|_| "the thread that frees panicked".to_owned());
+        placed.and(freed?)
+    })?;
+    Ok(start.elapsed().as_nanos() as f64 / count as f64)
+}
