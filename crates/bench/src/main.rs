@@ -90,7 +90,7 @@ enum Command {
     #[command(hide = true)]
     PairRun(shapes::pair::RunFlags),
     /// A cache of 8,000 buffers in the arena, mimalloc, jemalloc, glibc and mmap: CPU time, faults, peak, and what is held after
-    /// most is freed; and a file that is mapped again. Status 2 where a goal is missed, 4 where mimalloc is not installed.
+    /// most is freed; and a file that is mapped again. Status 2 where a goal is missed.
     Cache(cache::Flags),
     /// One run of `cache`.
     #[command(hide = true)]

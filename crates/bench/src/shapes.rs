@@ -32,7 +32,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value = "1m", value_parser = count)]
     operations: u64,
     /// Repetitions of each shape, of both passes: one times batches, one each operation alone.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
     /// Seed of the programs.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -142,12 +142,12 @@ const WIDER: f64 = 1.1;
 /// The longest operation, in ns.
 const WORST: f64 = 10_000.0;
 /// Where ours leads: shape, ns per operation, span over live.
-const LEADS: [(&str, f64, f64); 2] = [("half-full", 10.0, 1.12), ("pbobench", 4.5, f64::INFINITY)];
+const LEADS: [(&str, f64, f64); 2] = [("half-full", 10.0, 1.12), ("pbobench", 4.5, 1.05)];
 
 /// Visits that an allocator may make on one shape; beyond [`stopgap_models::placement::execution::SEARCH`] an operation.
 const VISITS: u64 = 400_000_000;
 /// Time that one which counts no visits may take on one shape, in all passes: those that look at every hole.
-const NS: u64 = 3_000_000_000;
+const NS: u64 = 1_000_000_000;
 /// Memory that all allocators may take.
 const MEMORY: u64 = 6 << 30;
 
@@ -264,13 +264,26 @@ fn measure(
 /// Where windows begin.
 const START: u64 = 1 << 16;
 
-/// Bytes from the first held to the last, over the bytes held: the mean of all readings, and the most of one.
-fn spans(measured: &Measured) -> Option<(f64, f64)> {
-    let (used, span) = measured.spans.iter().fold((0.0, 0.0), |(used, span), one| {
+/// Bytes from the first held to the last, over the bytes held.
+#[derive(Clone, Copy)]
+struct Spread {
+    /// Of all readings together.
+    mean: f64,
+    most: f64,
+    last: f64,
+}
+
+fn spans(measured: &Measured) -> Option<Spread> {
+    let all = measured.spans.iter();
+    let (used, span) = all.fold((0.0, 0.0), |(used, span), one| {
         (used + one.0 as f64, span + one.1 as f64)
     });
-    let each = measured.spans.iter().map(|one| one.1 as f64 / one.0 as f64);
-    (used > 0.0).then(|| (span / used, each.fold(0.0, f64::max)))
+    let each = || measured.spans.iter().map(|one| one.1 as f64 / one.0 as f64);
+    Some(Spread {
+        mean: span / used,
+        most: each().fold(0.0, f64::max),
+        last: each().next_back()?,
+    })
 }
 
 /// Maps that failed, of each that was tried.
@@ -283,7 +296,10 @@ fn failing(measured: &Measured) -> f64 {
 fn shown(name: &str, rows: &[Measured]) -> String {
     let rows = rows.iter().map(|measured| {
         let row = &measured.row;
-        let (span, most) = spans(measured).unwrap_or((f64::NAN, f64::NAN));
+        let spans = spans(measured);
+        let span = |pick: fn(Spread) -> f64| {
+            spans.map_or("-".to_owned(), |spread| figure(pick(spread), 2))
+        };
         let of = row.maps + row.failures;
         let said = match (&row.lacks, &row.stopped) {
             (Some(lacks), _) => lacks.clone(),
@@ -296,8 +312,9 @@ fn shown(name: &str, rows: &[Measured]) -> String {
             row.spread.map_or("-".to_owned(), |spread| {
                 format!("{:.1}..{:.1}", spread.low, spread.high)
             }),
-            figure(span, 2),
-            figure(most, 2),
+            span(|spread| spread.mean),
+            span(|spread| spread.most),
+            span(|spread| spread.last),
             format!("{} of {}", thousands(row.failures), thousands(of)),
             row.worst_ns.map_or("-".to_owned(), thousands),
             row.bytes_per_range
@@ -305,7 +322,7 @@ fn shown(name: &str, rows: &[Measured]) -> String {
             said,
         ]
     });
-    let head = "|ns|least..most|span/live|at most|maps failed|worst ns|B/range|";
+    let head = "|ns|least..most|span/live|at most|at the end|maps failed|worst ns|B/range|";
     table(&format!("{name}{head}"), rows)
 }
 
@@ -391,12 +408,13 @@ impl Judge {
                 },
             );
             let (own, most) = (spans(ours), spans(best));
-            if let Some((most, _)) = most {
-                let holds = own.map(|own| own.0 <= WIDER * most);
+            // Without an end of the window, what is limited lies far from the rest.
+            if let Some(most) = most.filter(|_| name != "limits") {
+                let holds = own.map(|own| own.mean <= WIDER * most.mean);
                 let what = format!("span over live at most {WIDER} times best fit's");
                 self.count(&what, holds, || {
-                    let own = own.map_or(f64::NAN, |own| own.0);
-                    format!("{name} {own:.2}, best fit {most:.2}")
+                    let own = own.map_or(f64::NAN, |own| own.mean);
+                    format!("{name} {own:.2}, best fit {:.2}", most.mean)
                 });
             }
         }
@@ -412,11 +430,10 @@ impl Judge {
         self.count(what, Some(ours.row.stopped.is_none()), || name.to_owned());
         for (shape, most, wide) in LEADS {
             if shape == name {
-                let (own, (span, _)) = (
-                    ns(ours).unwrap_or(f64::NAN),
-                    spans(ours).unwrap_or_default(),
-                );
-                let what = format!("where ours leads: {shape} at most {most} ns, span {wide}");
+                let own = ns(ours).unwrap_or(f64::NAN);
+                let span = spans(ours).map_or(f64::NAN, |spread| spread.last);
+                let what =
+                    format!("where ours leads: {shape} at most {most} ns, span at the end {wide}");
                 self.count(&what, Some(own <= most && span <= wide), || {
                     format!("{own:.1} ns, span {span:.2}")
                 });
@@ -460,13 +477,19 @@ mod tests {
         }
     }
 
+    /// Without the allocator that takes a second for some thousand ranges.
+    fn fast() -> (Vec<Entry>, Vec<Frees>) {
+        let all = contenders().into_iter();
+        all.filter(|(entry, _)| entry.name() != "vm-allocator")
+            .unzip()
+    }
+
     /// Rows of half-full in which all goals are reached, changed by `change`; which goals hold.
     fn judged(change: impl Fn(&mut Measured)) -> Vec<bool> {
-        let (entries, frees): (Vec<Entry>, Vec<Frees>) = contenders().into_iter().unzip();
+        let (entries, frees) = fast();
         let source = Source::Workload(Workload::Frag);
         let mut rows = measure("half-full", source, &entries, &flags(2_000)).unwrap();
         for measured in &mut rows {
-            assert!(measured.row.ns_per_operation.is_some(), "{measured:?}");
             let ours = measured.row.policy == OURS;
             measured.row.ns_per_operation = Some(if ours { 9.0 } else { 6.0 });
             measured.row.worst_ns = Some(10_000);
@@ -500,7 +523,7 @@ mod tests {
     /// Programs keep their word on what is live, and every allocator carries each of them out.
     #[test]
     fn every_shape_runs_on_every_allocator() {
-        let (entries, _): (Vec<Entry>, Vec<Frees>) = contenders().into_iter().unzip();
+        let (entries, _) = fast();
         for (name, source) in SHAPES {
             let rows = measure(name, *source, &entries, &flags(1_500)).unwrap();
             for measured in rows {
@@ -508,10 +531,12 @@ mod tests {
                 let lacks = ["limits", "aligned"].contains(name) && row.lacks.is_some();
                 assert!(lacks || row.operations >= 1_500, "{name}: {row:?}");
                 assert!(lacks || row.stopped.is_none(), "{name}: {row:?}");
-                let spans = spans(&measured);
+                let right =
+                    |spread: Spread| spread.mean >= 1.0 && spread.mean <= spread.most + 1e-9;
                 assert!(
-                    lacks || spans.is_none_or(|(mean, most)| (1.0..=most + 1e-9).contains(&mean)),
-                    "{name}: {spans:?}"
+                    lacks || spans(&measured).is_none_or(right),
+                    "{name}: {:?}",
+                    measured.spans
                 );
             }
         }
