@@ -107,8 +107,8 @@ impl Allocator for Offsets {
         Ok(())
     }
 
-    fn start(&self, handle: Allocation<u32>) -> u64 {
-        self.base + (u64::from(handle.offset) << self.shift)
+    fn start(&self, handle: Allocation<u32>) -> Option<u64> {
+        Some(self.base + (u64::from(handle.offset) << self.shift))
     }
 
     fn memory(&self) -> Option<u64> {
@@ -157,8 +157,8 @@ impl Allocator for RangeAlloc {
         Ok(())
     }
 
-    fn start(&self, handle: Start) -> u64 {
-        handle.address()
+    fn start(&self, handle: Start) -> Option<u64> {
+        Some(handle.address())
     }
 }
 
@@ -206,8 +206,8 @@ impl Allocator for VmAllocator {
         self.inner.free(&range).map_err(|_| FreeError::NotAsGiven)
     }
 
-    fn start(&self, handle: Start) -> u64 {
-        handle.address()
+    fn start(&self, handle: Start) -> Option<u64> {
+        Some(handle.address())
     }
 }
 
@@ -280,8 +280,8 @@ impl Allocator for TreePair {
         Ok(())
     }
 
-    fn start(&self, handle: Start) -> u64 {
-        handle.address()
+    fn start(&self, handle: Start) -> Option<u64> {
+        Some(handle.address())
     }
 }
 
@@ -347,7 +347,7 @@ mod tests {
     }
 
     fn from_start<C: Allocator>(allocator: &C, handle: C::Handle, _: &Request, size: u64) -> Range {
-        let start = allocator.start(handle);
+        let start = allocator.start(handle).unwrap();
         Range::new(start, start + size)
     }
 
@@ -366,7 +366,7 @@ mod tests {
         keeps_the_contract(VmAllocator::new, directed, from_start);
         keeps_the_contract(|scene| Ok(RangeAlloc::new(scene)), plain, from_start);
         let padded = |c: &Offsets, handle, request: &Request, size| {
-            let start = c.start(handle);
+            let start = c.start(handle).unwrap();
             Range::new(start, start + size + padding(request, 0x1000))
         };
         keeps_the_contract(Offsets::new, aligned, padded);

@@ -17,9 +17,12 @@ use stopgap_kernel::clock::Clock;
 use stopgap_kernel::{Linux, signals};
 use stopgap_models::placement::experiment::Events;
 use stopgap_models::placement::rows::Measured;
-use stopgap_models::placement::{Entry, Experiment, Meter, Scene, Settings};
+use stopgap_models::placement::{Allocator, Entry, Experiment, Meter, Scene, Settings};
 use stopgap_placement::registry::Name;
-use stopgap_placement::{Direction, Range, Space};
+use stopgap_placement::stopgap::Handle;
+use stopgap_placement::{
+    Direction, FreeError, PlaceError, Policy, Range, Request, Space, Statistics, Stopgap, Work,
+};
 use stopgap_report::text::thousands;
 
 use self::programs::{PAGE, Tape};
@@ -109,20 +112,49 @@ enum Frees {
     Checked,
     /// By its address, unchecked.
     ByAddress,
-    /// By a handle of its own, unchecked.
+    /// By a handle of its own.
     ByHandle,
 }
 
-/// Our own policy's name; the name that its handle interface has when there is one; and the best fit that ours is held to.
+/// Ours by address and by handle, and the best fit that ours is held to.
 const OURS: &str = "stopgap";
 const OURS_BY_HANDLE: &str = "stopgap-handle";
 const BEST_FIT: &str = "btree-pair";
 
+/// Our policy by its handles.
+struct ByHandle(Stopgap);
+
+impl Allocator for ByHandle {
+    type Handle = Handle;
+
+    #[inline]
+    fn place(&mut self, request: &Request) -> Result<Handle, PlaceError> {
+        Ok(self.0.place_handle(request)?.1)
+    }
+
+    #[inline]
+    fn free(&mut self, handle: Handle, _: u64) -> Result<(), FreeError> {
+        self.0.free_handle(handle)
+    }
+
+    #[inline]
+    fn work(&self) -> Option<Work> {
+        Some(self.0.work())
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        Some(self.0.statistics())
+    }
+}
+
 /// All allocators.
 fn contenders() -> Vec<(Entry, Frees)> {
-    let mut all: Vec<(Entry, Frees)> = [Name::Stopgap, Name::BestFit, Name::Linux6_12]
-        .map(|name| (Entry::policy(name), Frees::Checked))
-        .into();
+    let handle = Entry::new(OURS_BY_HANDLE, None, |scene| {
+        Ok(ByHandle(Stopgap::new(scene.space)))
+    });
+    let [ours, best_fit, linux] = [Name::Stopgap, Name::BestFit, Name::Linux6_12]
+        .map(|name| (Entry::policy(name), Frees::Checked));
+    let mut all = vec![ours, (handle, Frees::ByHandle), best_fit, linux];
     all.extend(peers::ALL.iter().map(|peer| {
         let entry = peer();
         let frees = match entry.name() {

@@ -14,6 +14,7 @@ use stopgap_cli::{Failure, print};
 use stopgap_events::random::Random;
 use stopgap_kernel::Linux;
 use stopgap_kernel::tasks::Tasks;
+use stopgap_placement::returns::Returns;
 use stopgap_placement::{Policy, Range, Request, Space, Stopgap};
 
 use super::programs::PAGE;
@@ -38,6 +39,8 @@ enum Way {
     Ring,
     /// `stopgap_placement::Stopgap` behind one mutex.
     Mutex,
+    /// The same, of one thread; the other returns ranges through `stopgap_placement::returns`.
+    Returns,
     Arena,
     Mimalloc,
     Jemalloc,
@@ -49,6 +52,7 @@ impl Way {
         match self {
             Way::Ring => "ring",
             Way::Mutex => "mutex",
+            Way::Returns => "returns",
             Way::Arena => "arena",
             Way::Mimalloc => "mimalloc",
             Way::Jemalloc => "jemalloc",
@@ -62,7 +66,7 @@ impl Way {
             Way::Mimalloc => Peer::Mimalloc,
             Way::Jemalloc => Peer::Jemalloc,
             Way::Arena => Peer::Arena,
-            Way::Ring | Way::Mutex | Way::Glibc => Peer::Glibc,
+            Way::Ring | Way::Mutex | Way::Returns | Way::Glibc => Peer::Glibc,
         }
     }
 }
@@ -105,6 +109,7 @@ pub(super) fn run(count: u32, operations: u64, seed: u64) -> Result<Bounds, Fail
         let what = match way {
             Way::Ring => "the ring alone",
             Way::Mutex => "stopgap-placement behind a mutex",
+            Way::Returns => "stopgap-placement of one thread, with Returns for the other",
             Way::Arena => "arena: alloc_uninit, free",
             _ => "malloc, free",
         };
@@ -113,12 +118,14 @@ pub(super) fn run(count: u32, operations: u64, seed: u64) -> Result<Bounds, Fail
         vec![way.word().to_owned(), least, median, what.to_owned()]
     });
     print(table("one places, another frees|ns a pair: least|median|", rows).trim_end())?;
-    if let Some(arena) = ways.iter().position(|way| *way == Way::Arena) {
-        bounds.at_most(
-            "one thread places, another frees: ns a pair",
-            least(arena),
-            MOST,
-        );
+    for (at, way) in ways.iter().enumerate() {
+        if matches!(way, Way::Returns | Way::Arena) {
+            let what = format!(
+                "{}: one thread places, another frees: ns a pair",
+                way.word()
+            );
+            bounds.at_most(what, least(at), MOST);
+        }
     }
     Ok(bounds)
 }
@@ -130,12 +137,11 @@ pub(crate) fn run_one(flags: &RunFlags) -> Result<(), Failure> {
 }
 
 fn measure(flags: &RunFlags) -> Result<f64, String> {
+    let space = || Space::new(Range::new(1 << 16, 1 << 40), PAGE).map_err(text);
     match flags.way {
-        Way::Ring => pairs(flags, |length| Ok(length), |_, _| Ok(())),
+        Way::Ring => pairs(flags, Ok, |_, _| Ok(())),
         Way::Mutex => {
-            let window = Range::new(1 << 16, 1 << 40);
-            let policy = Stopgap::new(Space::new(window, PAGE).map_err(text)?);
-            let policy = Mutex::new(policy);
+            let policy = Mutex::new(Stopgap::new(space()?));
             let lock = || policy.lock().unwrap_or_else(PoisonError::into_inner);
             let take = |length: usize| {
                 let given = lock().place(&Request::of(length as u64)).map_err(text)?;
@@ -148,6 +154,28 @@ fn measure(flags: &RunFlags) -> Result<f64, String> {
                     .map_err(text)
             };
             pairs(flags, take, give)
+        }
+        Way::Returns => {
+            // Only the thread that places takes this lock.
+            let policy = Mutex::new(Stopgap::new(space()?));
+            let returns: Returns<RING> = Returns::new();
+            let take = |length: usize| {
+                let mut policy = policy.lock().unwrap_or_else(PoisonError::into_inner);
+                let given = returns.place(&mut *policy, &Request::of(length as u64));
+                Ok(given.map_err(text)?.start as usize)
+            };
+            let give = |at: usize, length: usize| {
+                let range = Range::new(at as u64, (at + length) as u64);
+                while returns.push(range).is_err() {
+                    std::hint::spin_loop();
+                }
+                Ok(())
+            };
+            let ns = pairs(flags, take, give)?;
+            match returns.refused() {
+                0 => Ok(ns),
+                refused => Err(format!("{refused} ranges were refused")),
+            }
         }
         other => {
             let buffers = other.peer().buffers()?;

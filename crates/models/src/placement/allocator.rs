@@ -38,8 +38,11 @@ pub trait Allocator {
         Ok(())
     }
 
-    /// Where a range starts.
-    fn start(&self, handle: Self::Handle) -> u64;
+    /// Where a range starts, for those that keep no statistics; `None` where it does not know.
+    fn start(&self, handle: Self::Handle) -> Option<u64> {
+        let _ = handle;
+        None
+    }
 
     /// Returns its work so far; `None` where it does not count.
     fn work(&self) -> Option<Work> {
@@ -99,10 +102,6 @@ impl<P: Policy> Allocator for ByRange<P> {
         self.0.protect(Range::new(start, start + size), merge)
     }
 
-    fn start(&self, handle: Start) -> u64 {
-        handle.address()
-    }
-
     #[inline]
     fn work(&self) -> Option<Work> {
         Some(self.0.work())
@@ -137,10 +136,6 @@ impl Allocator for Driver {
         self.next ^= handle.address() ^ size;
         self.next >>= 1;
         Ok(())
-    }
-
-    fn start(&self, handle: Start) -> u64 {
-        handle.address()
     }
 }
 

@@ -294,7 +294,7 @@ impl<C: Allocator> Execution<C> {
         let (mut used, mut first, mut last) = (0, u64::MAX, 0);
         for (slot, size) in self.slots.iter().zip(sizes) {
             let Some(handle) = slot else { continue };
-            let start = self.allocator.start(*handle);
+            let start = self.allocator.start(*handle)?;
             first = first.min(start);
             last = last.max(start.wrapping_add(size));
             used += size;

@@ -222,8 +222,8 @@ impl Allocator for Broken {
     fn free(&mut self, _: Start, _: u64) -> Result<(), FreeError> {
         Err(FreeError::AlreadyFree)
     }
-    fn start(&self, handle: Start) -> u64 {
-        handle.address()
+    fn start(&self, handle: Start) -> Option<u64> {
+        Some(handle.address())
     }
 }
 
