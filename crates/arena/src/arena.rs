@@ -24,8 +24,7 @@
 //!   changes then. If several threads free the same buffer, one succeeds.
 //! * Any thread may free what another one got.
 //! * A buffer is refused with [`Error::NoRoom`] only where no part of the window has such a hole, but for what other
-//!   threads' caches keep, 1 MiB each at most, and for holes between files' mappings: see `shard`. A mapping is, where
-//!   no part has such a hole below its buffers.
+//!   threads' caches keep, 1 MiB each at most. The error says the largest hole.
 //!
 //! # Before a buffer is freed
 //!
@@ -55,8 +54,12 @@
 //! * **Marks** (`lock_free::marks`): a word a page says what starts there, so that a free finds the length, and an error
 //!   is exact.
 //! * **Bits** (`window`): a bit a page says which free pages hold old contents. Only those are zeroed for
-//!   [`Arena::alloc`]: by hand, but for ranges of more than 64 pages of which a quarter or more holds nothing. Those are
-//!   given back to the kernel, because by hand they would take memory that may never be needed.
+//!   [`Arena::alloc`]. Where half of a place's pages or more would fault, one that holds old contents is looked for.
+//! * **Decay** (`sweep`): free pages that were not used for [`Config::decay`] go back to the kernel, some at a time and
+//!   under no lock that an allocation takes. So does the surplus where more is kept than is used (but for 64 MiB), and all where
+//!   memory is short (`pressure`).
+//! * **Huge pages** (`shard`): advised for a part of the window of 32 MiB or more of which five eighths are used, until less than
+//!   three eighths are. Whether there are any is the system's setting (`/sys/kernel/mm/transparent_hugepage/enabled`).
 //! * **Guards**: with [`Config::guard`] the page after each buffer faults. Since Linux 6.13 (6.15 for a memfd) that costs
 //!   no VMA, before that two a buffer; what a cache keeps keeps its guard.
 //!
@@ -77,10 +80,9 @@
 //!
 //! # What is left out
 //!
-//! * A mapping of a file ([`Arena::map_fd`]) is a VMA each, and takes longer than mmap where the kernel chooses the
-//!   address: it is for kernels whose search is slow (before 6.1), and for having addresses in one place.
-//! * No thread of ours: what is due to be given back goes at a call that takes a lock, or at [`Arena::trim`].
-//! * Under `vm.overcommit_memory` = 2 the kernel charges the tables at once: 9.4 bytes a page of the window.
+//! * No thread of ours: what is due to be given back goes at a call that takes a lock, or at [`Arena::decay`]. A program
+//!   that stands still and calls neither keeps what was free last, which is never more than it uses, or 64 MiB.
+//! * Under `vm.overcommit_memory` = 2 the kernel charges the tables at once: 9.5 bytes a page of the window.
 //! * An address space that is full, `RLIMIT_AS` or a memory cgroup are the kernel's to enforce: the window counts in full
 //!   against `RLIMIT_AS`, and if there is no memory at a first touch, that is the out-of-memory killer's business or,
 //!   with a memfd, SIGBUS, as it is with mmap.
@@ -98,35 +100,35 @@ mod config;
 mod fork;
 mod heap;
 pub(crate) mod lock_free;
-mod maps;
+mod outside;
 mod shard;
 mod statistics;
 mod sweep;
 mod threads;
 mod window;
 
-use std::ffi::CStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
-use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::mm::MapFlags;
 
 use crate::error::{Error, Result};
-use crate::sys::memory::{self as sys, Instead, Mapping, Span};
-use crate::sys::{files, page};
+use crate::pressure::Pressure;
+use crate::sys::memory::{self as sys, Mapping, Span};
+use crate::sys::{page, threads as clock};
 use cache::Cache;
 use fork::{LENT, ORPHAN, SERVING};
+use lock_free::lock::Lock;
 use lock_free::marks::{Deferred, Kind};
 use shard::{Ranges, Shard};
 use statistics::Counts;
 use threads::Inside;
 use window::{WORD, Window};
 
-pub use config::{Backing, Config, GiveBack, Protection, Sharing};
+pub use config::{Backing, Config};
 pub use statistics::Statistics;
 
 /// The page's example is a test.
@@ -134,15 +136,13 @@ pub use statistics::Statistics;
 #[doc = include_str!("../docs/arena.md")]
 pub struct Page;
 
-/// Trigger of [`GiveBack::UnderPressure`]: 150 ms of stall in 2 s, which needs no privilege since Linux 6.6.
-const TRIGGER: &CStr = c"some 150000 2000000";
 /// Shards at most.
 const MOST_SHARDS: usize = 64;
 /// Pages of a shard, at least, where there are several.
 const LEAST_SHARD: usize = 1 << 16;
-/// Pages up to which old contents are overwritten by hand even where few pages hold any. By hand is cheaper at any size,
-/// where all pages are there (`stopgap-bench arena --zeroing`).
-const ZERO_BY_HAND: usize = 64;
+/// A shorter decay than this keeps nothing.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
 /// See the module.
 #[derive(Debug)]
 pub struct Arena(Box<Inner>);
@@ -155,18 +155,21 @@ pub(crate) struct Inner {
     state: &'static AtomicU32,
     _state: Mapping,
     deferred: Deferred,
-    give_back: GiveBack,
+    /// Of [`Config::decay`], in ns; 0: nothing is kept.
+    half: u64,
+    /// When it ends.
+    half_ends: AtomicU64,
     /// When [`Inner::tick`] has something to do, in ns.
     due: AtomicU64,
-    trigger: Option<OwnedFd>,
+    pressure: Pressure,
+    /// Held by the thread that gives memory back. Taken before any shard's.
+    purging: Lock,
     guard: bool,
     /// By the page table, without a VMA.
     guard_by_table: bool,
     /// Counts of threads that have no number.
     others: Counts,
-    maps: AtomicU64,
     strays: AtomicU64,
-    keep: usize,
     window: Window,
 }
 
@@ -183,37 +186,35 @@ impl Arena {
     ///
     /// # Errors
     /// [`Error::Invalid`] where the window has no pages or too many, [`Error::Limit`] where a memfd may not be as large as
-    /// the window (`RLIMIT_FSIZE`), [`Error::Unsupported`] where pressure is asked for and the kernel does not tell, and
-    /// the kernel's: `ENOMEM` where the address space or `RLIMIT_AS` has no room for the window.
+    /// the window (`RLIMIT_FSIZE`), and the kernel's: `ENOMEM` where the address space or `RLIMIT_AS` has no room for the
+    /// window.
     pub fn new(config: &Config) -> Result<Arena> {
         let memfd = config.backing == Backing::Memfd;
-        let trigger = (config.give_back == GiveBack::UnderPressure)
-            .then(pressure_trigger)
-            .transpose()?;
-        let keep = match config.give_back {
-            GiveBack::AtOnce => 0,
-            _ => config.keep,
+        let half = match config.decay {
+            short if short < AT_ONCE => 0,
+            long => u64::try_from(long.as_nanos() / 2).unwrap_or(u64::MAX),
         };
-        let window = Window::new(config.window, memfd, keep)?;
+        let mut window = Window::new(config.window, memfd)?;
+        window.may_be_huge = !config.guard;
         let shards = shards(&window)?;
         let guard_by_table = config.guard && can_guard(&window)?;
         let state_page = Mapping(sys::map(page(), true, MapFlags::NORESERVE)?);
         let state = std::ptr::with_exposed_provenance::<AtomicU32>(state_page.0.start);
-        let mut inner = Box::new(Inner {
+        let inner = Box::new(Inner {
             shards,
             // SAFETY: a page of zeroes that stays until the arena goes, which is the last that uses it.
             state: unsafe { &*state },
             _state: state_page,
             deferred: Deferred::new(),
-            give_back: config.give_back,
+            half,
+            half_ends: AtomicU64::new(clock::now_coarse().saturating_add(half)),
             due: AtomicU64::new(0),
-            trigger,
+            pressure: Pressure::default(),
+            purging: Lock::new(),
             guard: config.guard,
             guard_by_table,
             others: Counts::default(),
-            maps: AtomicU64::new(0),
             strays: AtomicU64::new(0),
-            keep,
             window,
         });
         inner.state.store(SERVING, Ordering::Relaxed);
@@ -222,7 +223,6 @@ impl Arena {
             Err(error) if !error.is(&[Errno::INVAL]) => return Err(error),
             _ => {}
         }
-        *inner.due.get_mut() = inner.next_due();
         threads::inside(
             |_| fork::register(&inner),
             || {
@@ -240,9 +240,8 @@ impl Arena {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a length of 0 or an alignment that is no power of two, [`Error::NoRoom`] (a hole does not
-    /// count where it crosses the window's middle or another part's end, where another thread's cache keeps it, or where
-    /// it lies below the end of a file's mapping, gone or not, in a part that has one still), [`Error::Unsupported`] in a
-    /// child with a memfd, and the kernel's, where it refuses memory.
+    /// count where it crosses the window's middle or another part's end, or where another thread's cache keeps it),
+    /// [`Error::Unsupported`] in a child with a memfd, and the kernel's, where it refuses memory.
     #[inline]
     pub fn alloc(&self, len: usize, align: usize) -> Result<NonNull<u8>> {
         self.0.allocate(len, align, true)
@@ -257,49 +256,19 @@ impl Arena {
         self.0.allocate(len, align, false)
     }
 
-    /// Takes back what [`Arena::alloc`], [`Arena::alloc_uninit`] or [`Arena::map_fd`] gave out for `len` bytes.
+    /// Takes back what [`Arena::alloc`] or [`Arena::alloc_uninit`] gave out for `len` bytes.
     ///
     /// # Safety
     /// Nothing may use it any more, in this process, in another one or in the kernel: see "Before a buffer is freed"
     /// in the module. What is not given out is refused, but what was freed and given out again is not.
     ///
     /// # Errors
-    /// [`Error::Freed`], [`Error::Foreign`], [`Error::Invalid`] for another length; of a mapping the kernel's, and then it
-    /// is still given out.
+    /// [`Error::Freed`], [`Error::Foreign`], [`Error::Invalid`] for another length; of a mapping outside the window the kernel's,
+    /// and then it is still given out.
     #[inline]
     pub unsafe fn free(&self, address: NonNull<u8>, len: usize) -> Result<()> {
         // SAFETY: as the caller says.
         unsafe { self.0.free(address.addr().get(), len) }
-    }
-
-    /// Maps `len` bytes of a file or a device from `offset` on, a multiple of the page, at an address of the window. Each
-    /// costs a VMA. Takes longer than mmap(2) at an address of the kernel's choice; see the module.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for a length of 0 or an offset that is no multiple of the page, [`Error::NoRoom`] where
-    /// no part of the window has such a hole below the lowest page that its buffers ever had, and mmap's.
-    pub fn map_fd(
-        &self,
-        fd: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        protection: Protection,
-        sharing: Sharing,
-    ) -> Result<NonNull<u8>> {
-        if !offset.is_multiple_of(page() as u64) {
-            return Err(Error::invalid("an offset that is no multiple of the page"));
-        }
-        let flags = match sharing {
-            Sharing::Shared => MapFlags::SHARED,
-            Sharing::Private => MapFlags::PRIVATE,
-        };
-        let instead = Instead::File {
-            file: fd,
-            offset,
-            protection: protection.flags(),
-            flags,
-        };
-        self.0.map(len, &instead)
     }
 
     /// The file behind a buffer that starts at `address`, and where in it the buffer lies: for another process, which
@@ -321,8 +290,8 @@ impl Arena {
         let page = inner.window.page_at(address).ok_or(foreign)?;
         match inner.window.marks().get(page).kind() {
             Kind::Live => Ok((file, (page as u64) << inner.window.shift)),
-            Kind::Held | Kind::Free | Kind::HeldMap => Err(Error::Freed { address }),
-            Kind::Nothing | Kind::Mapped => Err(foreign),
+            Kind::Held | Kind::Free => Err(Error::Freed { address }),
+            Kind::Nothing => Err(foreign),
         }
     }
 
@@ -353,22 +322,20 @@ impl Arena {
         threads::inside(|inside| self.0.trim(inside), || Ok(0))
     }
 
-    /// Whether memory is short, by [`GiveBack::UnderPressure`]'s measure; if so, gives back what [`Arena::trim`] does.
+    /// Gives back what is due by now: what nobody needed for [`Config::decay`], and where memory is short all that [`Arena::trim`]
+    /// gives but for caches. Bytes given back. Calls that take a lock do the same, so a program that goes on needs it not:
+    /// it is for the timer or the event loop of one that stands still.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where that is not this arena's policy, and the kernel's.
-    pub fn pressure(&self) -> Result<bool> {
-        let Some(trigger) = &self.0.trigger else {
-            return Err(Error::unsupported(
-                "this arena does not watch memory pressure",
-                "make it with GiveBack::UnderPressure",
-            ));
+    /// The kernel's; what it refused stays kept.
+    pub fn decay(&self) -> Result<u64> {
+        let inner = &self.0;
+        let decay = |_: &Inside<'_>| match inner.state.load(Ordering::Relaxed) {
+            SERVING => inner.decay(clock::now_coarse()),
+            _ => Ok(0),
         };
-        let pressed = files::poll([(trigger.as_fd(), PollFlags::PRI)], false)?[0].there;
-        if pressed {
-            self.trim()?;
-        }
-        Ok(pressed)
+        let pages = threads::inside(decay, || Ok(0))?;
+        Ok((pages as u64) << inner.window.shift)
     }
 
     /// What it holds and has done. Locks each shard for a moment, and looks at the threads' caches; in a signal handler that
@@ -377,20 +344,6 @@ impl Arena {
     pub fn statistics(&self) -> Statistics {
         self.0.statistics()
     }
-}
-
-fn pressure_trigger() -> Result<OwnedFd> {
-    let trigger = files::trigger(Path::new("/proc/pressure/memory"), TRIGGER);
-    trigger.map_err(|error| match error {
-        Error::Call {
-            call: "open" | "write",
-            errno,
-        } if errno != Errno::NOMEM => Error::unsupported(
-            "memory pressure cannot be watched",
-            "the kernel needs CONFIG_PSI and psi=1, and 6.6 for users other than root",
-        ),
-        other => other,
-    })
 }
 
 /// Whether guards go by the page table.
@@ -475,6 +428,7 @@ impl Inner {
 
     /// In the child of a fork, whose only thread holds all locks.
     fn in_child(&self) {
+        self.purging.force_open();
         for shard in &self.shards {
             shard.lock.force_open();
         }
@@ -509,4 +463,4 @@ impl Drop for Inner {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

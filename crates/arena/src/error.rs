@@ -24,10 +24,13 @@ pub enum Error {
         what: &'static str,
     },
     /// Nothing in the window is free that is as long as this, aligned as asked; or no address space is. errno `ENOMEM`.
-    #[error("no room for {bytes} bytes in {}", if isize::try_from(*bytes).is_ok() { "the window" } else { "an address space" })]
+    #[error("no room for {bytes} bytes in {}{}", if isize::try_from(*bytes).is_ok() { "the window" } else { "an address space" },
+        Hole(*largest))]
     NoRoom {
         /// Bytes asked for.
         bytes: usize,
+        /// Bytes of the longest hole, which may not be aligned as asked; `None` where no hole was looked for.
+        largest: Option<usize>,
     },
     /// An address that was never given out, or that is not the start of what was. errno `EINVAL`.
     #[error("{address:#x} was not given out here")]
@@ -65,12 +68,30 @@ pub enum Error {
         /// The rule that it broke.
         what: &'static str,
     },
+    /// A file that is shared with others is not what it says; nothing in it is believed. errno `EBADMSG`.
+    #[error("{what}")]
+    Corrupt {
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// The other side of a channel is gone. errno `EPIPE`.
     #[error("the peer is gone")]
     PeerGone,
     /// Time was over first. errno `ETIMEDOUT`.
     #[error("the time was over")]
     TimedOut,
+}
+
+/// How an error tells the longest hole.
+struct Hole(Option<usize>);
+
+impl std::fmt::Display for Hole {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(bytes) => write!(f, "; the largest hole is {bytes} bytes"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Error {
@@ -100,6 +121,7 @@ impl Error {
             Error::NoRoom { .. } | Error::Limit { .. } => Errno::NOMEM,
             Error::Unsupported { .. } => Errno::NOTSUP,
             Error::Peer { .. } => Errno::PROTO,
+            Error::Corrupt { .. } => Errno::BADMSG,
             Error::PeerGone => Errno::PIPE,
             Error::TimedOut => Errno::TIMEDOUT,
         };

@@ -1,6 +1,7 @@
 //! The fixes, as a library for other people's programs.
 //!
 //! * [`arena`]: buffers in a window of addresses that is reserved once, placed in nanoseconds.
+//! * [`descriptors`]: buffers that have a descriptor, mapped once and used again; memory that processes share.
 //! * [`chunked`]: buffers of large pages, as far as the kernel has them without waiting.
 //! * [`locked`]: shared memory that reclaim does not scan, locked the cheap way, given up under pressure.
 //! * [`channel`]: requests and replies between two processes in shared memory, one wake for many.
@@ -29,6 +30,8 @@ pub mod arena;
 pub mod channel;
 pub mod chunked;
 pub mod coalesce;
+#[cfg(not(loom))]
+pub mod descriptors;
 pub mod error;
 #[cfg(any(test, feature = "inject"))]
 pub mod inject;
@@ -40,9 +43,11 @@ mod under_loom {
 pub mod locked;
 #[cfg(test)]
 mod own_process;
+#[cfg(not(loom))]
+mod pressure;
 pub mod sched;
 mod sys;
 
 #[cfg(not(loom))]
-pub use arena::{Arena, Backing, Config, GiveBack, Protection, Sharing, Statistics};
+pub use arena::{Arena, Backing, Config, Statistics};
 pub use error::{Error, Result};

@@ -4,7 +4,6 @@
 //! slots are mapped, touched and unmapped at random. Rows:
 //!
 //! * `mmap`: of a memfd, at offsets that continue no other: a driver's buffers, a VMA each.
-//! * `map_fd`: the same parts of the same file, at addresses of the arena's window.
 //! * `reuse`: [`Arena::alloc_uninit`] and [`Arena::free`], with the old contents.
 //! * `reuse zeroed`: [`Arena::alloc`].
 //!
@@ -15,13 +14,13 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::ptr::{self, NonNull};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
-use stopgap_arena::{Arena, Backing, Config, Protection, Sharing};
+use stopgap_arena::{Arena, Backing, Config};
 use stopgap_cli::{Failure, print};
 use stopgap_events::memory::{MemoryEvent, Phase};
 use stopgap_events::workload::Pbobench;
@@ -68,7 +67,6 @@ const BACKINGS: [Backing; 2] = [Backing::Anonymous, Backing::Memfd];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Row {
     Mmap,
-    MapFd,
     Reuse(Backing),
     Zeroed(Backing),
 }
@@ -77,7 +75,6 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Row::Mmap => "mmap",
-            Row::MapFd => "map_fd",
             Row::Reuse(Backing::Anonymous) => "reuse",
             Row::Reuse(Backing::Memfd) => "reuse, memfd",
             Row::Zeroed(Backing::Anonymous) => "reuse zeroed",
@@ -86,12 +83,10 @@ impl fmt::Display for Row {
     }
 }
 
-/// All cells. mmap and map_fd end where the kernel does: at its default a process has 65,530 VMAs.
+/// All cells. mmap ends where the kernel does: at its default a process has 65,530 VMAs.
 fn cells() -> Vec<(Row, u32)> {
     let mut cells = Vec::new();
-    for row in [Row::Mmap, Row::MapFd] {
-        cells.extend([FEWEST, 10_000, N].map(|n| (row, n)));
-    }
+    cells.extend([FEWEST, 10_000, N].map(|n| (Row::Mmap, n)));
     for backing in BACKINGS {
         for row in [Row::Reuse(backing), Row::Zeroed(backing)] {
             cells.extend([FEWEST, 10_000, N, 100_000, MOST].map(|n| (row, n)));
@@ -141,20 +136,11 @@ fn judged(cells: &[(Row, u32)], rounds: &Rounds<Measured>, steps: u64) -> (Strin
         ]
     });
     let head = "row|N|ns/operation|mmap takes x times|VMAs|kept, KiB";
-    let map_fd = times(at(Row::MapFd, N), at(Row::Mmap, N));
-    let advice = match map_fd.interval {
-        Some(interval) if interval.low > 1.0 => "use mmap, unless the address matters",
-        Some(interval) if interval.high < 1.0 => "use it",
-        _ => "no difference proven",
-    };
     let text = format!(
-        "pbobench, {} steps timed in each of {} repetitions; ns of CPU time for each step, medians (95 % intervals)\n{}map_fd at \
-         N = {}: takes {} times what mmap takes: {advice}\n",
+        "pbobench, {} steps timed in each of {} repetitions; ns of CPU time for each step, medians (95 % intervals)\n{}",
         thousands(steps),
         rounds.0.len(),
         table(head, rows),
-        thousands(u64::from(N)),
-        map_fd.shown(2, ""),
     );
     let mut bounds = Bounds::default();
     for backing in BACKINGS {
@@ -246,22 +232,6 @@ fn measure(row: Row, n: u32, steps: u64, seed: u64) -> Result<Measured, String> 
                 unsafe { munmap(at.as_ptr().cast(), length) }.map_err(text)
             };
             carry_out(&load, names, give, take, || None)?
-        }
-        Row::MapFd => {
-            let (arena, (fd, stride)) = (arena(Backing::Anonymous)?, file(Pbobench::peak(n))?);
-            let give = |number: usize, length| {
-                let (fd, offset) = (fd.as_fd(), (number * stride) as u64);
-                let given =
-                    arena.map_fd(fd, offset, length, Protection::READ_WRITE, Sharing::Shared);
-                given.map_err(text)
-            };
-            carry_out(
-                &load,
-                names,
-                give,
-                |at, length| free(&arena, at, length),
-                || None,
-            )?
         }
         Row::Reuse(backing) => {
             let arena = arena(backing)?;
@@ -416,7 +386,6 @@ mod tests {
             let measured = |&(row, n): &(Row, u32)| {
                 let ns = match row {
                     Row::Mmap => 5_000.0,
-                    Row::MapFd => 7_000.0,
                     Row::Reuse(_) => reuse,
                     Row::Zeroed(_) => zeroed,
                 };
@@ -427,9 +396,7 @@ mod tests {
                 }
             };
             let round: Vec<Measured> = cells().iter().map(measured).collect();
-            let (text, bounds) = judged(&cells(), &Rounds(vec![round; 5]), 1);
-            assert!(text.contains("use mmap, unless"), "{text}");
-            bounds.hold()
+            judged(&cells(), &Rounds(vec![round; 5]), 1).1.hold()
         };
         assert_eq!(bounds(99.0, 620.0, 1.09, 99), [true; 12]);
         // For each backing: reuse is faster, is flat, has few VMAs; then reuse zeroed.
@@ -450,7 +417,6 @@ mod tests {
     fn every_row_runs() {
         for row in [
             Row::Mmap,
-            Row::MapFd,
             Row::Reuse(Backing::Anonymous),
             Row::Zeroed(Backing::Memfd),
         ] {

@@ -98,7 +98,7 @@ enum Command {
     /// What `stopgap record` costs a client and a server, and what it does to their switches; status 2 where a
     /// bound is broken.
     Overhead(overhead::Flags),
-    /// pbobench on the arena (`reuse`, `map_fd`) and on mmap in one run; status 2 where a bound is broken. Takes a GiB of
+    /// pbobench on the arena (`reuse`) and on mmap in one run; status 2 where a bound is broken. Takes a GiB of
     /// memory at most, and no privilege.
     Arena(arena::Flags),
     /// Reclaim as `explain` sums it of a recording, beside the kernel's own delay accounting (taskstats), of one task

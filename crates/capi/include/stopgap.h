@@ -149,32 +149,23 @@ typedef struct stopgap_arena stopgap_arena;
 #define STOPGAP_BACKING_ANONYMOUS 0
 #define STOPGAP_BACKING_MEMFD 1
 
-/* When freed memory goes back to the kernel: what nobody needed for `after_ns`; with each free; or all, when memory
- * is short. */
-#define STOPGAP_GIVE_BACK_AFTER 0
-#define STOPGAP_GIVE_BACK_AT_ONCE 1
-#define STOPGAP_GIVE_BACK_UNDER_PRESSURE 2
-
 struct stopgap_arena_options {
 	size_t size;
 	/* Bytes of address space, below 2^30 pages. RLIMIT_AS counts them. Usual: 68,719,476,736 (64 GiB). */
 	size_t window;
 	/* STOPGAP_BACKING_... */
 	uint64_t backing;
-	/* STOPGAP_GIVE_BACK_... There is no thread: what is due goes at a call that takes a lock, or
-	 * stopgap_arena_trim(). */
-	uint64_t give_back;
-	/* For STOPGAP_GIVE_BACK_AFTER. Usual: 1,000,000,000 (1 s). Else 0. */
-	uint64_t after_ns;
-	/* Bytes of freed memory that are kept at most. Usual: 67,108,864. */
-	size_t keep;
+	/* How long freed memory is kept that nobody needs, and never more than is used, or 64 MiB. Less than 1,000,000
+	 * (1 ms): none is. There is no thread: what is due goes at a call that takes a lock, or stopgap_arena_decay().
+	 * Usual: 1,000,000,000 (1 s). */
+	uint64_t decay_ns;
 	/* 1: the page after each buffer faults. */
 	uint64_t guard;
 };
 
 /*
- * Reserves the window. EINVAL: no pages, or too many. ENOMEM: beyond RLIMIT_FSIZE, or as mmap(2). ENOTSUP: the kernel
- * tells no pressure, or a signal handler interrupted another arena's function.
+ * Reserves the window. EINVAL: no pages, or too many. ENOMEM: beyond RLIMIT_FSIZE, or as mmap(2). ENOTSUP: a signal
+ * handler interrupted another arena's function.
  */
 STOPGAP_MUST_CHECK
 stopgap_arena *stopgap_arena_new(const struct stopgap_arena_options *options);
@@ -202,15 +193,6 @@ void *stopgap_arena_alloc_uninit(stopgap_arena *arena, size_t length, size_t ali
 int stopgap_arena_free(stopgap_arena *arena, void *address, size_t length);
 
 /*
- * Maps `length` bytes of a file or a device from `offset` on, a multiple of the page, inside of the window. `prot` of
- * PROT_READ, PROT_WRITE, PROT_EXEC; `flags` is MAP_SHARED or MAP_PRIVATE. On Linux 6.1 and later this is slower than
- * mmap(2), which chooses its own address; it costs a mapping of the kernel's each. Freed by stopgap_arena_free(). As
- * mmap(2).
- */
-STOPGAP_MUST_CHECK
-void *stopgap_arena_map_fd(stopgap_arena *arena, int fd, uint64_t offset, size_t length, int prot, int flags);
-
-/*
  * A new descriptor of the memfd behind the buffer that starts at `address`, which is the caller's, and where in it
  * the buffer lies. It is the whole arena's file: who must not see other buffers must not get it. ENOTSUP: the arena
  * is anonymous.
@@ -228,22 +210,21 @@ int stopgap_arena_window(stopgap_arena *arena, void **start, size_t *length);
  * `given_back` (or NULL). */
 int stopgap_arena_trim(stopgap_arena *arena, uint64_t *given_back);
 
-/* Whether memory is short: 1 or 0; if so it was trimmed. ENOTSUP: not STOPGAP_GIVE_BACK_UNDER_PRESSURE. */
-int stopgap_arena_pressure(stopgap_arena *arena);
+/* Gives back what is due by now, all where memory is short: for a timer or an event loop of a program that stands still.
+ * How many bytes, in `given_back` (or NULL). */
+int stopgap_arena_decay(stopgap_arena *arena, uint64_t *given_back);
 
 struct stopgap_arena_statistics {
 	size_t size;
 	/* Bytes of the window, and of what buffers ever reached. */
 	uint64_t window;
 	uint64_t accessible;
-	/* Buffers given out now, their bytes, and mappings of files. */
+	/* Buffers given out now, and their bytes. */
 	uint64_t buffers;
 	uint64_t buffer_bytes;
-	uint64_t maps;
-	/* Bytes of freed memory not given back; of those, in threads' caches; the most there may be. */
+	/* Bytes of freed memory not given back; of those, in threads' caches. */
 	uint64_t kept;
 	uint64_t cached;
-	uint64_t keep;
 	/* Ever: buffers given out, bytes given back, mappings outside of the window (for signal handlers). */
 	uint64_t given;
 	uint64_t given_back;

@@ -5,19 +5,19 @@ use std::os::fd::IntoRawFd;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use ::stopgap_arena::{Arena, Backing, Config, Error, GiveBack, Protection, Sharing, Statistics};
+use ::stopgap_arena::{Arena, Backing, Config, Error, Statistics};
 
 use crate::failure::{Failure, Result, enter};
-use crate::given::{self, borrow, duplicate, put, structs};
+use crate::given::{self, duplicate, put, structs};
 use crate::handle::{ARENAS, open, stopgap_arena};
 
 structs! {
-    stopgap_arena_options, 56:
-        window: usize, backing: u64, give_back: u64, after_ns: u64, keep: usize, guard: u64,;
+    stopgap_arena_options, 40:
+        window: usize, backing: u64, decay_ns: u64, guard: u64,;
 
-    stopgap_arena_statistics, 96 from Statistics:
-        window: u64, accessible: u64, buffers: u64, buffer_bytes: u64, maps: u64, kept: u64,
-        cached: u64, keep: u64, given: u64, given_back: u64, strays: u64,;
+    stopgap_arena_statistics, 80 from Statistics:
+        window: u64, accessible: u64, buffers: u64, buffer_bytes: u64, kept: u64,
+        cached: u64, given: u64, given_back: u64, strays: u64,;
 }
 
 fn config(theirs: &stopgap_arena_options) -> Result<Config> {
@@ -28,18 +28,9 @@ fn config(theirs: &stopgap_arena_options) -> Result<Config> {
         1 => Backing::Memfd,
         _ => return Err(Failure::argument("no such backing")),
     };
-    ours.give_back = match (theirs.give_back, theirs.after_ns) {
-        (0, 0) => ours.give_back,
-        (0, after) => GiveBack::After(Duration::from_nanos(after)),
-        (1, 0) => GiveBack::AtOnce,
-        (2, 0) => GiveBack::UnderPressure,
-        _ => {
-            return Err(Failure::argument(
-                "no such way to give memory back, or a time for one that has none",
-            ));
-        }
-    };
-    given::set(&mut ours.keep, theirs.keep);
+    if theirs.decay_ns != 0 {
+        ours.decay = Duration::from_nanos(theirs.decay_ns);
+    }
     ours.guard = match theirs.guard {
         0 => false,
         1 => true,
@@ -105,38 +96,6 @@ fn given(address: *const c_void) -> Result<NonNull<u8>> {
     NonNull::new(address.cast_mut().cast()).ok_or(Failure::Arena(Error::Foreign { address: 0 }))
 }
 
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn stopgap_arena_map_fd(
-    arena: *mut stopgap_arena,
-    fd: c_int,
-    offset: u64,
-    length: usize,
-    prot: c_int,
-    flags: c_int,
-) -> *mut c_void {
-    ARENAS.call(arena, |arena| {
-        let may = |bit| prot & bit != 0;
-        if prot & !(libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) != 0 {
-            return Err(Failure::argument(
-                "another protection than PROT_READ, PROT_WRITE, PROT_EXEC",
-            ));
-        }
-        let protection = Protection {
-            read: may(libc::PROT_READ),
-            write: may(libc::PROT_WRITE),
-            execute: may(libc::PROT_EXEC),
-        };
-        let other = Failure::argument("other flags than MAP_SHARED or MAP_PRIVATE");
-        let sharing = match flags {
-            libc::MAP_SHARED => Sharing::Shared,
-            libc::MAP_PRIVATE => Sharing::Private,
-            _ => return Err(other),
-        };
-        let mapped = arena.map_fd(borrow(fd)?, offset, length, protection, sharing)?;
-        Ok(mapped.as_ptr().cast())
-    })
-}
-
 /// The descriptor is the caller's own: if the caller closed the arena's, the arena would cut holes into another file.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn stopgap_arena_export(
@@ -195,8 +154,16 @@ pub(crate) unsafe extern "C" fn stopgap_arena_trim(
 }
 
 #[unsafe(no_mangle)]
-pub(crate) extern "C" fn stopgap_arena_pressure(arena: *mut stopgap_arena) -> c_int {
-    ARENAS.call(arena, |arena| Ok(arena.pressure()?))
+pub(crate) unsafe extern "C" fn stopgap_arena_decay(
+    arena: *mut stopgap_arena,
+    given_back: *mut u64,
+) -> c_int {
+    ARENAS.call(arena, |arena| {
+        let bytes = arena.decay()?;
+        // SAFETY: the caller's promise.
+        unsafe { put(given_back, bytes) };
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]

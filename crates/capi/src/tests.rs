@@ -214,12 +214,11 @@ calls! {
         stopgap_arena_alloc(|w| w.arena, |_| 1, |_| 0);
         stopgap_arena_alloc_uninit(|w| w.arena, |_| 1, |_| 0);
         stopgap_arena_free(|w| w.arena, |w| w.address, |_| 4096);
-        stopgap_arena_map_fd(|w| w.arena, |_| -1, |_| 0, |_| 1, |_| libc::PROT_READ, |_| libc::MAP_SHARED);
         stopgap_arena_export(|w| w.arena, |w| w.address, |_| null_mut());
         stopgap_arena_contains(|w| w.arena, |w| w.address);
         stopgap_arena_window(|w| w.arena, |_| null_mut(), |_| null_mut());
         stopgap_arena_trim(|w| w.arena, |_| null_mut());
-        stopgap_arena_pressure(|w| w.arena);
+        stopgap_arena_decay(|w| w.arena, |_| null_mut());
         stopgap_arena_stat(|w| w.arena, |_| null_mut());
         stopgap_arena_close(|w| w.arena);
     }

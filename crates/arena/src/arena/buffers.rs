@@ -10,15 +10,19 @@ use super::Inner;
 use super::cache::{self, Cache, Entry};
 use super::fork::SERVING;
 use super::lock_free::marks::{Kind, Mark};
-use super::shard::{Ranges, Shard};
+use super::shard::Ranges;
 use super::statistics::Counted;
 use super::threads::{self, Inside};
+use super::window::{Old, Run};
 use crate::error::{Error, Result};
 
 impl Inner {
     #[inline]
     pub(super) fn allocate(&self, len: usize, align: usize, zero: bool) -> Result<NonNull<u8>> {
-        let pages = self.window.pages_for(len)?;
+        let pages = match self.window.pages_for(len) {
+            Ok(pages) => pages,
+            Err(error) => return Err(threads::inside(|_| self.with_largest(error), || error)),
+        };
         if !align.is_power_of_two() {
             return Err(Error::invalid("an alignment that is no power of two"));
         }
@@ -33,38 +37,69 @@ impl Inner {
                 } else {
                     None
                 };
-                let entry = match kept {
-                    Some(entry) => entry,
-                    None => self.place(inside, pages, align)?,
-                };
-                let pointer = self.window.pointer(entry.page)?;
-                if zero && entry.dirty {
-                    // SAFETY: the range is ours, and nobody has been given it.
-                    unsafe { self.window.zero(entry, pages) };
+                let (page, pointer);
+                if let Some(entry) = kept {
+                    page = entry.page;
+                    pointer = self.window.pointer(page)?;
+                    if zero && entry.dirty {
+                        // SAFETY: the range is ours, and nobody has been given it.
+                        unsafe { self.window.zero(Run { page, pages }) };
+                    }
+                } else {
+                    let old;
+                    (page, old) = self.place(inside, pages, align)?;
+                    pointer = self.window.pointer(page)?;
+                    // Without the guard's page.
+                    for run in old.runs_before(page + pages).filter(|_| zero) {
+                        // SAFETY: as above.
+                        unsafe { self.window.zero(run) };
+                    }
                 }
                 let marks = self.window.marks();
-                marks.set(entry.page, Mark::new(Kind::Live, pages));
+                marks.set(page, Mark::new(Kind::Live, pages));
                 self.count(cache, Counted::Given, pages);
                 Ok(pointer)
             },
-            || self.stray(pages, align, None),
+            || self.stray(pages, align),
         )
     }
 
-    /// From a shard: the thread's own first, then the others.
+    /// From a shard: the thread's own first, then the others. The page, and which of the pages hold old contents.
     #[cold]
-    fn place(&self, inside: &Inside<'_>, pages: usize, align: usize) -> Result<Entry> {
+    fn place(&self, inside: &Inside<'_>, pages: usize, align: usize) -> Result<(usize, Old)> {
         self.tick(inside);
         let placed = self.place_in_shards(inside, pages, align);
         let Err(Error::NoRoom { .. }) = placed else {
             return placed;
         };
-        // Ranges in caches may be in the way.
+        // What caches keep, or what is being given back, may be in the way.
         self.empty_caches(inside);
-        self.place_in_shards(inside, pages, align)
+        self.wait_for_purge();
+        let placed = self.place_in_shards(inside, pages, align);
+        placed.map_err(|error| self.with_largest(error))
     }
 
-    fn place_in_shards(&self, inside: &Inside<'_>, pages: usize, align: usize) -> Result<Entry> {
+    /// Says the largest hole of all shards in an error that has none.
+    #[cold]
+    fn with_largest(&self, error: Error) -> Error {
+        let Error::NoRoom { bytes, .. } = error else {
+            return error;
+        };
+        let of = |shard| self.locked(shard, |ranges| ranges.largest(&self.window));
+        let pages = self.shards.iter().filter_map(|shard| of(shard).ok()).max();
+        let usable = |pages: usize| pages.saturating_sub(usize::from(self.guard));
+        Error::NoRoom {
+            bytes,
+            largest: pages.map(|pages| usable(pages) << self.window.shift),
+        }
+    }
+
+    fn place_in_shards(
+        &self,
+        inside: &Inside<'_>,
+        pages: usize,
+        align: usize,
+    ) -> Result<(usize, Old)> {
         let cache = self.cache(inside);
         // Some at a time, of those that the cache may keep.
         let most = match cache {
@@ -76,7 +111,7 @@ impl Inner {
         let mut entries = [Entry::NONE; 8];
         let wanted = entries.get_mut(..most).unwrap_or_default();
         let total = self.with_guard(pages);
-        let count = self.in_some_shard(inside, pages, |ranges| {
+        let (count, old) = self.in_some_shard(inside, pages, |ranges| {
             ranges.place_some(&self.window, total, align, wanted)
         })?;
         let marks = self.window.marks();
@@ -90,14 +125,14 @@ impl Inner {
                 && self.guard(entry.page, pages).is_ok()
                 && cache.is_some_and(|cache| self.keep(cache, pages, *entry));
             if !kept {
-                self.put(entry.page, Mark::new(Kind::Held, pages), entry.dirty);
+                self.put(entry.page, pages, entry.dirty);
             }
         }
         if let Err(error) = guarded {
-            self.put(first.page, Mark::new(Kind::Held, pages), first.dirty);
+            self.put(first.page, pages, first.dirty);
             return Err(error);
         }
-        Ok(*first)
+        Ok((first.page, old))
     }
 
     /// Makes the page after a range of `pages` fault.
@@ -111,40 +146,10 @@ impl Inner {
     /// Keeps a range in the thread's own cache, where that may.
     pub(super) fn keep(&self, cache: &Cache, pages: usize, entry: Entry) -> bool {
         if cache.room().is_none() {
-            let part = self.reserve();
-            if self.give_back_surplus().is_err() {
-                self.window.budget.fetch_add(part, Ordering::Relaxed);
-                return false;
-            }
-            cache.set_room(part);
+            let most = cache::MOST_BYTES >> self.window.shift;
+            cache.set_room(if self.keeps() { most } else { 0 });
         }
         cache.push(pages, entry)
-    }
-
-    /// Gives back what shards keep beyond their part: what a cache was given just now may be taken already.
-    fn give_back_surplus(&self) -> Result<()> {
-        let kept = self.window.kept.load(Ordering::Relaxed);
-        let surplus = kept.saturating_sub(self.window.budget.load(Ordering::Relaxed));
-        self.give_back_all(surplus).map(drop)
-    }
-
-    /// Pages that a cache may keep, taken from what the arena may: a quarter of what is left, and 1 MiB at most.
-    fn reserve(&self) -> usize {
-        let most = cache::MOST_BYTES >> self.window.shift;
-        let budget = &self.window.budget;
-        let mut now = budget.load(Ordering::Relaxed);
-        loop {
-            let part = most.min(now / 4);
-            match budget.compare_exchange_weak(
-                now,
-                now - part,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return part,
-                Err(other) => now = other,
-            }
-        }
     }
 
     #[cold]
@@ -155,7 +160,7 @@ impl Inner {
                 "make an arena in the child",
             ));
         }
-        self.stray(pages, align, None)
+        self.stray(pages, align)
     }
 
     /// Places something in a shard: the thread's own first, then the others.
@@ -175,8 +180,10 @@ impl Inner {
                 return placed;
             }
         }
-        let bytes = pages << self.window.shift;
-        Err(Error::NoRoom { bytes })
+        Err(Error::NoRoom {
+            bytes: pages << self.window.shift,
+            largest: None,
+        })
     }
 
     #[inline]
@@ -188,8 +195,8 @@ impl Inner {
         let marks = self.window.marks();
         let mark = marks.get(page);
         match mark.kind() {
-            Kind::Live | Kind::Mapped => {}
-            Kind::Held | Kind::Free | Kind::HeldMap => return Err(Error::Freed { address }),
+            Kind::Live => {}
+            Kind::Held | Kind::Free => return Err(Error::Freed { address }),
             Kind::Nothing => return Err(Error::Foreign { address }),
         }
         if self.window.pages_for(len) != Ok(mark.pages()) {
@@ -197,9 +204,6 @@ impl Inner {
         }
         if !marks.hold(page, mark) {
             return Err(Error::Freed { address });
-        }
-        if mark.kind() == Kind::Mapped {
-            return self.free_map(page, mark);
         }
         threads::inside(
             |inside| {
@@ -219,11 +223,7 @@ impl Inner {
     pub(super) fn take_back(&self, inside: &Inside<'_>, page: usize, pages: usize) {
         let cache = self.cache(inside);
         let serving = self.state.load(Ordering::Relaxed) == SERVING;
-        let entry = Entry {
-            page,
-            dirty: true,
-            sparse: false,
-        };
+        let entry = Entry { page, dirty: true };
         if serving && cache.is_some_and(|cache| cache.push(pages, entry)) {
             return;
         }
@@ -252,34 +252,31 @@ impl Inner {
             }
             let (older, count) = cache.take_older(pages);
             for old in older.iter().take(count) {
-                self.put(old.page, Mark::new(Kind::Held, pages), old.dirty);
+                self.put(old.page, pages, old.dirty);
             }
             if cache.push(pages, entry) {
                 return;
             }
         }
-        self.put(entry.page, Mark::new(Kind::Held, pages), true);
+        self.put(entry.page, pages, true);
     }
 
     /// Gives a range, whose mark is held, to its shard.
-    pub(super) fn put(&self, page: usize, mark: Mark, mut dirty: bool) {
-        let (pages, is_map) = (mark.pages(), mark.kind() == Kind::HeldMap);
+    pub(super) fn put(&self, page: usize, pages: usize, mut dirty: bool) {
         let marks = self.window.marks();
-        if self.guard && !is_map && self.set_guard(page + pages, false).is_err() {
+        if self.guard && self.set_guard(page + pages, false).is_err() {
             // It would be given out with a hole in it: tried again by the next call that takes a lock.
             self.deferred.push(&marks, page);
             return;
         }
         let shard = &self.shards[self.shard_of(page)];
-        let total = if is_map {
-            pages
-        } else {
-            self.with_guard(pages)
-        };
-        if dirty && !is_map && !self.may_keep(shard, total) {
+        let total = self.with_guard(pages);
+        if dirty && !self.make_room(total) {
             // The guard's page, too: it may hold what was left there before it was one.
             // SAFETY: the range is free, and ours until it is put back.
             dirty = unsafe { self.window.release(page, total) }.is_err();
+            let given_back = if dirty { 0 } else { total as u64 };
+            (self.window.given_back).fetch_add(given_back, Ordering::Relaxed);
         }
         // Before: as soon as it is back, somebody else may be given it.
         marks.set(page, Mark::new(Kind::Free, pages));
@@ -287,22 +284,5 @@ impl Inner {
         let _ = self.locked(shard, |ranges| {
             ranges.put(&self.window, page, total, dirty);
         });
-    }
-
-    /// Whether `pages` more may be kept; gives back half of what there is in `shard`, where that is in the way.
-    fn may_keep(&self, shard: &Shard, pages: usize) -> bool {
-        let window = &self.window;
-        let fits = || {
-            let kept = window.kept.load(Ordering::Relaxed);
-            kept + pages <= window.budget.load(Ordering::Relaxed)
-        };
-        if fits() {
-            return true;
-        }
-        if pages > window.budget.load(Ordering::Relaxed) / 2 {
-            return false;
-        }
-        let half = window.budget.load(Ordering::Relaxed) / 2;
-        self.give_back_of(shard, half.max(pages)).is_ok() && fits()
     }
 }

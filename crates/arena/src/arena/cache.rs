@@ -13,7 +13,7 @@ use super::statistics::Counts;
 pub(super) const LARGEST: usize = 64;
 /// Ranges of a size.
 pub(super) const ROUNDS: usize = 16;
-/// The most that a cache keeps, in bytes. Taken from what the arena may keep, when the thread first frees something.
+/// The most that a cache keeps, in bytes.
 pub(super) const MOST_BYTES: usize = 1 << 20;
 
 const DIRTY: u32 = 1 << 31;
@@ -23,15 +23,12 @@ const DIRTY: u32 = 1 << 31;
 pub(super) struct Entry {
     pub(super) page: usize,
     pub(super) dirty: bool,
-    /// A quarter of its pages or more hold none. Never set for a range in a cache, where it is unknown.
-    pub(super) sparse: bool,
 }
 
 impl Entry {
     pub(super) const NONE: Entry = Entry {
         page: 0,
         dirty: false,
-        sparse: false,
     };
 }
 
@@ -59,7 +56,6 @@ impl Cache {
         Some(Entry {
             page: (entry & !DIRTY) as usize,
             dirty: entry & DIRTY != 0,
-            sparse: false,
         })
     }
 
@@ -172,7 +168,6 @@ mod tests {
         Entry {
             page,
             dirty: page % 2 == 1,
-            sparse: false,
         }
     }
 

@@ -77,6 +77,7 @@ unsafe extern "C" fn before() {
     if threads::begin_fork() {
         REGISTRY.lock.keep_locked();
         each(|arena| {
+            arena.purging.keep_locked();
             for shard in &arena.shards {
                 shard.lock.keep_locked();
             }
@@ -86,7 +87,10 @@ unsafe extern "C" fn before() {
 
 unsafe extern "C" fn parent() {
     threads::end_fork(|| {
-        each(|arena| arena.shards.iter().for_each(|shard| shard.lock.unlock()));
+        each(|arena| {
+            arena.shards.iter().for_each(|shard| shard.lock.unlock());
+            arena.purging.unlock();
+        });
         REGISTRY.lock.unlock();
     });
 }

@@ -1,33 +1,33 @@
-//! A part of the window under a lock: buffers from its top, files' mappings from its bottom.
+//! A part of the window under a lock: buffers from its top.
 //!
 //! ```text
-//! first          maps_end                  frontier                          end
-//!   | m m . m m m |  reserved, no access     | b b . b b . . b b b b b b b b b |
-//!   mappings: a VMA each                       one VMA, readable and writable
+//! first                      frontier                          end
+//!   |  reserved, no access     | b b . b b . . b b b b b b b b b |
 //! ```
 //!
-//! Invariants: `first <= maps_end <= frontier <= end`; what lies below `maps_end` is a mapping or reserved, what lies
-//! from `frontier` on is accessible. The frontier only goes down, in large steps, so that it costs a call of mprotect
-//! each doubling and two VMAs in all. `maps_end` goes back to `first` when the last mapping is gone: until then no buffer
-//! goes between mappings, where it would cost two VMAs.
+//! Invariant: `first <= frontier <= end`; what lies from `frontier` on is accessible, in one VMA. The frontier only goes down, in
+//! large steps, so that it costs a call of mprotect each doubling and two VMAs in all.
 
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
+use std::sync::atomic::Ordering;
 
-use stopgap_placement::{Direction, PlaceError, Policy, Range, Request, Space, Stopgap};
+use stopgap_placement::{PlaceError, Policy, Range, Request, Space, Stopgap};
 
 use super::cache::Entry;
 use super::heap::{self, Heap};
 use super::lock_free::lock::Lock;
-use super::window::Window;
+use super::window::{BATCH, Old, Run, WORD, Which, Window};
 use crate::error::{Error, Result};
-use crate::sys::memory as sys;
+use crate::sys::memory::{self as sys, Span};
 
-/// The least step of the frontier: what a huge page is, or more.
+/// The least step of the frontier, which lies at multiples of it: what a huge page is, or more.
 const STEP: usize = 2 << 20;
 /// The largest.
 const MOST_STEP: usize = 1 << 30;
+/// Accessible bytes from which on huge pages are used.
+const HUGE: usize = 32 << 20;
 
 /// See the module.
 pub(super) struct Shard {
@@ -49,10 +49,35 @@ pub(super) struct Ranges {
     first: usize,
     end: usize,
     frontier: usize,
-    maps_end: usize,
-    maps: usize,
-    /// Where giving back goes on.
-    cursor: usize,
+    /// Pages given out or in caches.
+    used: usize,
+    /// What the kernel was told about huge pages: it may use them, or no longer; `None`: nothing yet.
+    huge: Option<bool>,
+}
+
+/// Runs that are the caller's: taken out of a shard, to be given back to the kernel without its lock.
+pub(super) struct Batch {
+    runs: [Run; BATCH],
+    /// Pages of each that held old contents.
+    held: [usize; BATCH],
+    count: usize,
+    /// Pages that there is room for.
+    left: usize,
+}
+
+impl Batch {
+    pub(super) fn new(most: usize) -> Batch {
+        Batch {
+            runs: [Run::default(); BATCH],
+            held: [0; BATCH],
+            count: 0,
+            left: most,
+        }
+    }
+
+    pub(super) fn runs(&self) -> &[Run] {
+        self.runs.get(..self.count).unwrap_or_default()
+    }
 }
 
 /// Nobody will ever unlock: this process is a child that was not made by libc's fork.
@@ -95,9 +120,8 @@ impl Shard {
                 first,
                 end,
                 frontier: end,
-                maps_end: first,
-                maps: 0,
-                cursor: first,
+                used: 0,
+                huge: None,
             }),
         })
     }
@@ -113,10 +137,10 @@ impl Shard {
         Ok(work(unsafe { &mut *self.ranges.get() }))
     }
 
-    /// `first`, `maps_end`, `frontier` and `end`.
+    /// `first`, `frontier` and `end`.
     #[cfg(test)]
-    pub(super) fn bounds(&self) -> [usize; 4] {
-        let bounds = |all: &mut Ranges| [all.first, all.maps_end, all.frontier, all.end];
+    pub(super) fn bounds(&self) -> [usize; 3] {
+        let bounds = |all: &mut Ranges| [all.first, all.frontier, all.end];
         self.locked(|| false, bounds).unwrap()
     }
 
@@ -129,35 +153,37 @@ impl Shard {
 }
 
 impl Ranges {
-    /// Places up to `entries.len()` ranges of `pages` pages, at least one of them or an error: how many.
+    /// Places up to `entries.len()` ranges of `pages` pages, at least one of them or an error: how many, and the old contents
+    /// of the first.
     pub(super) fn place_some(
         &mut self,
         window: &Window,
         pages: usize,
         align: usize,
         entries: &mut [Entry],
-    ) -> Result<usize> {
-        let mut count = 0;
+    ) -> Result<(usize, Old)> {
+        let (mut count, mut first) = (0, Old::default());
         for entry in entries {
-            match self.place(window, pages, align) {
-                Ok(placed) => *entry = placed,
+            let (placed, old) = match self.place(window, pages, align) {
+                Ok(placed) => placed,
                 Err(_) if count > 0 => break,
                 Err(error) => return Err(error),
+            };
+            if count == 0 {
+                first = old;
             }
+            *entry = placed;
             count += 1;
         }
-        Ok(count)
+        Ok((count, first))
     }
 
-    /// Takes a range back, buffer or mapping; of a buffer, `dirty` says that it holds old contents.
+    /// Takes a range back; `dirty` says that it holds old contents.
     pub(super) fn put(&mut self, window: &Window, page: usize, pages: usize, dirty: bool) {
         self.free(to_range(window, page, pages));
-        if page < self.frontier {
-            self.maps = self.maps.saturating_sub(1);
-            if self.maps == 0 {
-                self.maps_end = self.first;
-            }
-        } else if dirty {
+        self.used -= pages;
+        window.used.fetch_sub(pages, Ordering::Relaxed);
+        if dirty {
             window.keep(page, pages);
         }
     }
@@ -173,13 +199,17 @@ impl Ranges {
         debug_assert_eq!(freed, Ok(()));
     }
 
-    fn place(&mut self, window: &Window, pages: usize, align: usize) -> Result<Entry> {
+    fn place(&mut self, window: &Window, pages: usize, align: usize) -> Result<(Entry, Old)> {
         let bytes = pages << window.shift;
         let mut request = Request::of(bytes as u64);
         request.alignment = align as u64;
         let mut range = self.find(&request)?;
-        if to_page(window, range) < self.maps_end {
-            range = self.find_above_maps(window, request, range)?;
+        let held = window.held(to_page(window, range), pages);
+        if held <= pages / 2
+            && align <= 1 << window.shift
+            && window.kept.load(Ordering::Relaxed) >= held + pages
+        {
+            range = self.find_resident(window, range, pages);
         }
         let page = to_page(window, range);
         let accessible = self.reach(window, page);
@@ -187,12 +217,41 @@ impl Ranges {
             self.free(range);
             return Err(error);
         }
-        let held = window.forget(page, pages);
-        Ok(Entry {
-            page,
-            dirty: held > 0,
-            sparse: held < pages - pages / 4,
-        })
+        self.used += pages;
+        window.used.fetch_add(pages, Ordering::Relaxed);
+        let old = match window.held(page, pages) {
+            0 => Old::default(),
+            held if held == pages => Old::one(Run { page, pages }),
+            _ => window.old(page, pages),
+        };
+        let dirty = window.forget(page, pages) > 0;
+        Ok((Entry { page, dirty }, old))
+    }
+
+    /// Instead of `range`, of whose pages at least half would fault: one that holds old contents.
+    #[cold]
+    fn find_resident(&mut self, window: &Window, range: Range, pages: usize) -> Range {
+        let Some(run) = window.resident(self.frontier, self.end, pages) else {
+            return range;
+        };
+        // The upper end of what is there, so that what is held moves up.
+        let better = to_range(window, run.page + run.pages - pages, pages);
+        match self.take(better) {
+            true => {
+                self.free(range);
+                better
+            }
+            // The run may be what is left of where `range` lies.
+            false => range,
+        }
+    }
+
+    /// Takes exactly a range that is free; false where it is not.
+    fn take(&mut self, range: Range) -> bool {
+        let mut request = Request::of(range.end - range.start);
+        request.hint = Some(range.start);
+        request.limits = Some(range);
+        self.space.place(&request).is_ok()
     }
 
     #[inline]
@@ -201,26 +260,16 @@ impl Ranges {
             PlaceError::Exhausted | PlaceError::Impossible(_) => {
                 // Cannot fail: the request has whole pages of this process.
                 let bytes = usize::try_from(request.size).unwrap_or(usize::MAX);
-                Error::NoRoom { bytes }
+                Error::NoRoom {
+                    bytes,
+                    largest: None,
+                }
             }
             PlaceError::Lacks(_) | _ => Error::invalid("an alignment that cannot be"),
         })
     }
 
-    /// Instead of `range`, which lies where mappings were: what fits best in the whole part may be there.
-    #[cold]
-    fn find_above_maps(
-        &mut self,
-        window: &Window,
-        mut request: Request,
-        range: Range,
-    ) -> Result<Range> {
-        self.free(range);
-        request.limits = Some(to_range(window, self.maps_end, self.end - self.maps_end));
-        self.find(&request)
-    }
-
-    /// Moves the frontier down to `page`, which is at `maps_end` or above, at least.
+    /// Moves the frontier down to `page` at least.
     #[inline]
     fn reach(&mut self, window: &Window, page: usize) -> Result<()> {
         if page >= self.frontier {
@@ -228,52 +277,121 @@ impl Ranges {
         }
         let held = (self.end - self.frontier) << window.shift;
         let step = (held / 8).next_multiple_of(STEP).clamp(STEP, MOST_STEP) >> window.shift;
-        let lower = page
-            .min(self.frontier.saturating_sub(step))
-            .max(self.maps_end);
-        sys::protect(window.span_of(lower, self.frontier - lower), true)?;
+        let lower = page.min(self.frontier.saturating_sub(step));
+        // The window itself starts at any page.
+        let above = (window.address(lower) % STEP) >> window.shift;
+        let lower = lower.saturating_sub(above).max(self.first);
+        let new = window.span_of(lower, self.frontier - lower);
+        sys::protect(new, true)?;
         self.frontier = lower;
+        self.advise(window, new);
         Ok(())
     }
 
-    /// Places a file's mapping.
-    pub(super) fn place_map(&mut self, window: &Window, pages: usize) -> Result<usize> {
-        let bytes = pages << window.shift;
-        if self.frontier - self.first < pages {
-            return Err(Error::NoRoom { bytes });
+    /// Lets the kernel use huge pages, of which a fault makes 512 pages resident, while most of what is accessible is used.
+    /// Where that is no longer so they must not come back: khugepaged would make them of any page that is left. `new` became
+    /// accessible just now.
+    fn advise(&mut self, window: &Window, new: Span) {
+        let accessible = self.accessible();
+        let huge = match self.huge {
+            Some(true) => self.used >= accessible / 8 * 3,
+            _ => accessible << window.shift >= HUGE && self.used >= accessible / 8 * 5,
+        };
+        let span = match self.huge {
+            _ if !window.may_be_huge => return,
+            None if !huge => return,
+            Some(was) if was == huge => new,
+            _ => window.span_of(self.frontier, accessible),
+        };
+        self.huge = Some(huge);
+        if span.bytes > 0 {
+            // A kernel without huge pages refuses.
+            let _ = sys::advise_huge(span, huge);
         }
-        let mut request = Request::of(bytes as u64);
-        request.direction = Direction::BottomUp;
-        request.limits = Some(to_range(window, self.first, self.frontier - self.first));
-        let range = self
-            .space
-            .place(&request)
-            .map_err(|_| Error::NoRoom { bytes })?;
-        let page = to_page(window, range);
-        self.maps += 1;
-        self.maps_end = self.maps_end.max(page + pages);
-        Ok(page)
     }
 
-    /// Gives back up to `most` pages that are free and hold old contents: how many.
-    pub(super) fn give_back(&mut self, window: &Window, most: usize) -> Result<usize> {
-        let mut given = 0;
-        let mut wrapped = false;
-        self.cursor = self.cursor.max(self.frontier);
-        while given < most {
-            let Some((page, pages)) = window.first_kept(self.cursor, self.end, most - given) else {
-                if wrapped {
-                    break;
-                }
-                wrapped = true;
-                self.cursor = self.frontier;
-                continue;
+    /// Takes runs that hold old contents out, from page `from` on, where the next call goes on; so many as `batch` has room for.
+    pub(super) fn take_kept(
+        &mut self,
+        window: &Window,
+        from: &mut usize,
+        which: Which,
+        batch: &mut Batch,
+    ) {
+        *from = self.frontier.max(*from);
+        while batch.left > 0 && *from < self.end {
+            let Some(place) = batch.runs.get_mut(batch.count) else {
+                return;
             };
-            // SAFETY: these are free, so nobody needs what is in them, and nobody is given them under this lock.
-            unsafe { window.release(page, pages) }?;
-            given += window.forget(page, pages);
-            self.cursor = page + pages;
+            let Some(run) = window.first_kept(*from, self.end, batch.left, which) else {
+                *from = self.end;
+                return;
+            };
+            *from = run.page + run.pages;
+            // It is free, so one of these is not refused.
+            let more = self.with_huge(window, run, which);
+            let taken = more
+                .into_iter()
+                .find(|run| self.take(to_range(window, run.page, run.pages)));
+            if let Some(run) = taken {
+                *from = (run.page + run.pages).max(*from);
+                batch.held[batch.count] = window.forget(run.page, run.pages);
+                *place = run;
+                batch.count += 1;
+                batch.left = batch.left.saturating_sub(run.pages);
+            }
         }
-        Ok(given)
+    }
+
+    /// The run, with what lies beside it in its first and last huge pages, if nothing of that is to be kept: a fault made it
+    /// resident, though nobody had it. The longest first; the last is the run itself.
+    fn with_huge(&self, window: &Window, run: Run, which: Which) -> [Run; 4] {
+        if self.huge.is_none() {
+            return [run; 4];
+        }
+        let start = window.address(run.page);
+        let end = window.address(run.page + run.pages);
+        let below = (start % STEP) >> window.shift;
+        let above = (end.next_multiple_of(STEP) - end) >> window.shift;
+        let below = run.page - run.page.saturating_sub(below).max(self.frontier);
+        let above = above.min(self.end - run.page - run.pages);
+        [(below, above), (below, 0), (0, above), (0, 0)].map(|(below, above)| {
+            let more = Run {
+                page: run.page - below,
+                pages: run.pages + below + above,
+            };
+            if which == Which::All || window.held(more.page, more.pages) == run.pages {
+                more
+            } else {
+                run
+            }
+        })
+    }
+
+    /// Puts the runs of a batch back, of which the first `clean` hold nothing any more: the pages that these held.
+    pub(super) fn put_kept(&mut self, window: &Window, batch: &Batch, clean: usize) -> usize {
+        for (number, run) in batch.runs().iter().enumerate() {
+            self.free(to_range(window, run.page, run.pages));
+            if number >= clean {
+                window.keep(run.page, run.pages);
+            }
+        }
+        let held = batch.held.iter().take(clean.min(batch.count));
+        held.sum()
+    }
+
+    /// What is kept now is older from now on.
+    pub(super) fn age(&mut self, window: &Window) {
+        window.age(self.frontier / WORD * WORD, self.end);
+    }
+
+    /// Looks again at whether huge pages are worth it, after pages were given back.
+    pub(super) fn advise_again(&mut self, window: &Window) {
+        self.advise(window, Span::new(0, 0));
+    }
+
+    /// Pages of the longest hole.
+    pub(super) fn largest(&self, window: &Window) -> usize {
+        (self.space.statistics().largest_hole >> window.shift) as usize
     }
 }

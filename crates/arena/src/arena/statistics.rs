@@ -12,18 +12,14 @@ pub struct Statistics {
     pub window: u64,
     /// Accessible bytes of these: all down to the lowest buffer ever.
     pub accessible: u64,
-    /// Buffers given out now, files' mappings left out.
+    /// Buffers given out now.
     pub buffers: u64,
     /// Their bytes, in whole pages.
     pub buffer_bytes: u64,
-    /// Files' mappings given out now.
-    pub maps: u64,
     /// Bytes of free memory that hold old contents and are not given back.
     pub kept: u64,
     /// Bytes of these in threads' caches.
     pub cached: u64,
-    /// The most that [`Statistics::kept`] may be.
-    pub keep: u64,
     /// Buffers given out, ever.
     pub given: u64,
     /// Bytes given back to the kernel, ever; what was given back twice counts twice.
@@ -104,10 +100,8 @@ impl Inner {
             accessible: bytes(threads::inside(|_| accessible(), || 0)),
             buffers: given.saturating_sub(taken),
             buffer_bytes: given_bytes.saturating_sub(taken_bytes),
-            maps: self.maps.load(Ordering::Relaxed),
             kept: bytes(window.kept.load(Ordering::Relaxed)) + cached,
             cached,
-            keep: self.keep as u64,
             given,
             given_back: window.given_back.load(Ordering::Relaxed) << window.shift,
             strays: self.strays.load(Ordering::Relaxed),

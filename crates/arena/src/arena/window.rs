@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::cache::{Cache, Entry};
+use super::cache::Cache;
 use super::heap;
 use super::lock_free::marks::{MOST_PAGES, Marks};
 use super::lock_free::owners::NUMBERS;
 use super::lock_free::strays::{PLACES, Stray, Strays};
 use crate::error::{Error, Result};
-use crate::sys::memory::{self as sys, Instead, Mapping, Span};
+use crate::sys::memory::{self as sys, Mapping, Span};
 use crate::sys::{files, page};
 
 /// See the module.
@@ -24,6 +24,8 @@ pub(super) struct Window {
     pub(super) shift: u32,
     pub(super) pages: usize,
     pub(super) file: Option<OwnedFd>,
+    /// Guards in the page table and huge pages exclude each other.
+    pub(super) may_be_huge: bool,
     _mapped: [Mapping; 2],
     tables: Span,
     /// Where what the tables hold begins, from their start.
@@ -33,20 +35,64 @@ pub(super) struct Window {
     heaps: usize,
     /// Pages that are free and hold old contents, those in caches left out: bits that are set.
     pub(super) kept: AtomicUsize,
-    /// The least that `kept` was since somebody asked.
-    pub(super) least_kept: AtomicUsize,
-    /// Pages that may be kept by shards.
-    pub(super) budget: AtomicUsize,
+    /// Pages given out or in caches.
+    pub(super) used: AtomicUsize,
     /// Pages given back to the kernel, ever.
     pub(super) given_back: AtomicU64,
 }
 
 /// Bits are in words of so many pages; shards meet at multiples.
 pub(super) const WORD: usize = 64;
+/// Runs that are given back by one call.
+pub(super) const BATCH: usize = 64;
+/// Runs of old contents in a range that are told apart.
+const OLD: usize = 8;
+/// Words of bits, some 0.5 ns each, that are looked at for each page that would fault, which takes 250 ns or more.
+const LOOKED_AT: usize = 32;
+
+/// Pages one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Run {
+    pub(super) page: usize,
+    pub(super) pages: usize,
+}
+
+/// The runs of old contents in a range.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Old {
+    runs: [Run; OLD],
+    count: usize,
+}
+
+impl Old {
+    /// One run.
+    pub(super) fn one(run: Run) -> Old {
+        let mut old = Old::default();
+        (old.runs[0], old.count) = (run, 1);
+        old
+    }
+
+    /// The runs, and of the last what lies before page `end`.
+    pub(super) fn runs_before(&self, end: usize) -> impl Iterator<Item = Run> {
+        let runs = self.runs.get(..self.count).unwrap_or_default();
+        runs.iter().map(move |run| Run {
+            page: run.page,
+            pages: run.pages.min(end.saturating_sub(run.page)),
+        })
+    }
+}
+
+/// Pages that hold old contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    All,
+    /// Those that were kept when [`Window::age`] looked last, and since.
+    Aged,
+}
 
 impl Window {
-    /// Reserves `bytes`, rounded up to whole pages, of a memfd if `in_file`; `keep` bytes may be kept.
-    pub(super) fn new(bytes: usize, in_file: bool, keep: usize) -> Result<Window> {
+    /// Reserves `bytes`, rounded up to whole pages, of a memfd if `in_file`.
+    pub(super) fn new(bytes: usize, in_file: bool) -> Result<Window> {
         let shift = page().trailing_zeros();
         let bytes = bytes
             .checked_next_multiple_of(page())
@@ -71,7 +117,8 @@ impl Window {
         };
         let mapped = Mapping(span);
         let bits = pages * size_of::<AtomicU64>();
-        let caches = (bits + pages.div_ceil(WORD) * size_of::<AtomicU64>()).next_multiple_of(128);
+        let caches =
+            (bits + 2 * pages.div_ceil(WORD) * size_of::<AtomicU64>()).next_multiple_of(128);
         let strays = caches + NUMBERS * size_of::<Cache>();
         let heaps = (strays + PLACES * size_of::<Stray>()).next_multiple_of(page());
         let length = heaps + heap::bytes_for(pages) + super::MOST_SHARDS * heap::bytes_for(0);
@@ -81,6 +128,7 @@ impl Window {
             shift,
             pages,
             file,
+            may_be_huge: true,
             _mapped: [mapped, Mapping(tables)],
             tables,
             bits,
@@ -88,8 +136,7 @@ impl Window {
             strays,
             heaps,
             kept: AtomicUsize::new(0),
-            least_kept: AtomicUsize::new(0),
-            budget: AtomicUsize::new(keep >> shift),
+            used: AtomicUsize::new(0),
             given_back: AtomicU64::new(0),
         })
     }
@@ -134,9 +181,17 @@ impl Window {
         (start, self.tables.start + self.tables.bytes)
     }
 
+    /// A bit a page: it is free and holds old contents.
     fn bits(&self) -> &[AtomicU64] {
-        // SAFETY: after the words there is a bit a page.
+        // SAFETY: after the words there are two bits a page.
         unsafe { self.table::<AtomicU64>(self.bits, self.pages.div_ceil(WORD)) }
+    }
+
+    /// A bit a page, which means something where that of [`Window::bits`] is set: it was set when [`Window::age`] looked last.
+    fn aged(&self) -> &[AtomicU64] {
+        let words = self.pages.div_ceil(WORD);
+        // SAFETY: as above; these are the second half.
+        unsafe { self.table::<AtomicU64>(self.bits + words * size_of::<AtomicU64>(), words) }
     }
 
     /// The pages that `bytes` take.
@@ -146,7 +201,10 @@ impl Window {
             return Err(Error::invalid("a length of 0"));
         }
         if bytes > self.span.bytes {
-            return Err(Error::NoRoom { bytes });
+            return Err(Error::NoRoom {
+                bytes,
+                largest: None,
+            });
         }
         Ok((bytes + (1 << self.shift) - 1) >> self.shift)
     }
@@ -178,20 +236,6 @@ impl Window {
         Span::new(self.address(page), pages << self.shift)
     }
 
-    /// What a page's place holds while nothing is there: of the memfd, the part that belongs there, so that it is the
-    /// buffer's memory once the frontier has passed it.
-    pub(super) fn reserved(&self, page: usize) -> Instead<'_> {
-        match &self.file {
-            Some(file) => Instead::File {
-                file: file.as_fd(),
-                offset: (page as u64) << self.shift,
-                protection: ProtFlags::empty(),
-                flags: MapFlags::SHARED | MapFlags::NORESERVE,
-            },
-            None => Instead::Reserved,
-        }
-    }
-
     /// Gives the pages of a free range back: it reads as zero.
     ///
     /// # Safety
@@ -206,50 +250,85 @@ impl Window {
             // SAFETY: as the caller says.
             None => unsafe { sys::give_back(span) }?,
         }
-        self.given_back.fetch_add(pages as u64, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Makes a range of `pages` read as zero.
+    /// Gives the pages of many free ranges back; of those that come first, how many it did.
+    ///
+    /// # Safety
+    /// As [`Window::release`].
+    pub(super) unsafe fn release_all(&self, runs: &[Run]) -> (usize, Result<()>) {
+        if self.file.is_none() {
+            let mut spans = [Span::new(0, 0); BATCH];
+            let some = runs.iter().zip(&mut spans);
+            some.for_each(|(run, span)| *span = self.span_of(run.page, run.pages));
+            // SAFETY: as the caller says.
+            if unsafe { sys::give_back_all(&spans[..runs.len()]) }.is_ok() {
+                return (runs.len(), Ok(()));
+            }
+        }
+        // One by one: by an older kernel, or to know which it refuses.
+        for (done, run) in runs.iter().enumerate() {
+            // SAFETY: as the caller says.
+            if let Err(error) = unsafe { self.release(run.page, run.pages) } {
+                return (done, Err(error));
+            }
+        }
+        (runs.len(), Ok(()))
+    }
+
+    /// Makes a range of `pages` read as zero by hand: cheaper than the kernel's zeroes at any size, where the pages are there
+    /// (`stopgap-bench arena --zeroing`).
     ///
     /// # Safety
     /// The range is the caller's, accessible, and nobody needs what is in it.
     #[inline]
-    pub(super) unsafe fn zero(&self, entry: Entry, pages: usize) {
-        let page = entry.page;
-        let by_hand = pages <= super::ZERO_BY_HAND || !entry.sparse;
+    pub(super) unsafe fn zero(&self, run: Run) {
+        let start = std::ptr::with_exposed_provenance_mut::<u8>(self.address(run.page));
         // SAFETY: as the caller says.
-        if !by_hand && unsafe { self.release(page, pages) }.is_ok() {
-            return;
-        }
-        let start = std::ptr::with_exposed_provenance_mut::<u8>(self.address(page));
-        // SAFETY: as the caller says.
-        unsafe { start.write_bytes(0, pages << self.shift) };
+        unsafe { start.write_bytes(0, run.pages << self.shift) };
     }
 
     /// The words of a range's bits, each with those of its bits that are the range's.
-    fn words(&self, page: usize, pages: usize) -> impl Iterator<Item = (&AtomicU64, u64)> {
-        let (first, end) = (page / WORD, (page + pages).div_ceil(WORD));
-        let words = self.bits().get(first..end).unwrap_or_default();
-        words.iter().zip(first..).map(move |(word, at)| {
+    fn words(page: usize, pages: usize) -> impl Iterator<Item = (usize, u64)> {
+        (page / WORD..(page + pages).div_ceil(WORD)).map(move |at| {
             let low = page.saturating_sub(at * WORD);
             let high = (page + pages - at * WORD).min(WORD);
-            (word, u64::MAX << low & u64::MAX >> (WORD - high))
+            (at, u64::MAX << low & u64::MAX >> (WORD - high))
         })
     }
 
-    /// Notes that a free range holds old contents. Under its shard's lock, as the next two.
+    /// Notes that a free range holds old contents. Under its shard's lock, as the next ones.
     pub(super) fn keep(&self, page: usize, pages: usize) {
-        for (word, bits) in self.words(page, pages) {
+        let (all, aged) = (self.bits(), self.aged());
+        for (at, bits) in Window::words(page, pages) {
+            let (Some(word), Some(aged)) = (all.get(at), aged.get(at)) else {
+                continue;
+            };
             word.store(word.load(Ordering::Relaxed) | bits, Ordering::Relaxed);
+            aged.store(aged.load(Ordering::Relaxed) & !bits, Ordering::Relaxed);
         }
         self.kept.fetch_add(pages, Ordering::Relaxed);
     }
 
-    /// Forgets what a range holds, because it is given out or was given back: how many of its pages held something.
+    /// How many pages of a free range hold old contents.
+    pub(super) fn held(&self, page: usize, pages: usize) -> usize {
+        let all = self.bits();
+        let count = |(at, bits): (usize, u64)| {
+            let word = all.get(at).map_or(0, |word| word.load(Ordering::Relaxed));
+            (word & bits).count_ones() as usize
+        };
+        Window::words(page, pages).map(count).sum()
+    }
+
+    /// Forgets what a range holds, because it is given out or is given back: how many of its pages held something.
     pub(super) fn forget(&self, page: usize, pages: usize) -> usize {
         let mut held = 0;
-        for (word, bits) in self.words(page, pages) {
+        let all = self.bits();
+        for (at, bits) in Window::words(page, pages) {
+            let Some(word) = all.get(at) else {
+                continue;
+            };
             let now = word.load(Ordering::Relaxed);
             held += (now & bits).count_ones() as usize;
             if now & bits != 0 {
@@ -257,21 +336,37 @@ impl Window {
             }
         }
         if held > 0 {
-            let left = self.kept.fetch_sub(held, Ordering::Relaxed) - held;
-            self.least_kept.fetch_min(left, Ordering::Relaxed);
+            self.kept.fetch_sub(held, Ordering::Relaxed);
         }
         held
     }
 
-    /// The first run of pages from `from` to `end` that hold old contents, `most` of them at most.
+    /// Says of all pages from `from` to `end` that are kept now that they were: those that still are when this is called
+    /// again were not used between. Both are multiples of [`WORD`], or the window's ends.
+    pub(super) fn age(&self, from: usize, end: usize) {
+        let words = from / WORD..end.div_ceil(WORD);
+        let all = self.bits().get(words.clone()).unwrap_or_default();
+        for (word, aged) in all.iter().zip(self.aged().get(words).unwrap_or_default()) {
+            aged.store(word.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// The first run of pages from `from` to `end` that hold old contents (`which`: all such, or those that are aged), `most`
+    /// of them at most.
     pub(super) fn first_kept(
         &self,
         from: usize,
         end: usize,
         most: usize,
-    ) -> Option<(usize, usize)> {
-        let bits = self.bits();
-        let word = |at: usize| bits.get(at).map_or(0, |word| word.load(Ordering::Relaxed));
+        which: Which,
+    ) -> Option<Run> {
+        let (bits, aged) = (self.bits(), self.aged());
+        let load =
+            |words: &[AtomicU64], at: usize| words.get(at).map_or(0, |w| w.load(Ordering::Relaxed));
+        let word = |at: usize| match which {
+            Which::All => load(bits, at),
+            Which::Aged => load(bits, at) & load(aged, at),
+        };
         let mut at = from / WORD;
         let mut now = word(at) & u64::MAX << (from % WORD);
         while now == 0 {
@@ -291,8 +386,52 @@ impl Window {
                 break;
             }
         }
-        let last = last.min(end).min(start + most);
-        (start < last).then(|| (start, last - start))
+        let last = last.min(end).min(start.saturating_add(most));
+        let pages = last.saturating_sub(start);
+        (pages > 0).then_some(Run { page: start, pages })
+    }
+
+    /// The runs of old contents in a free range, beginning with the first; where there are too many, the last has what lies
+    /// between, too.
+    pub(super) fn old(&self, page: usize, pages: usize) -> Old {
+        let (mut old, end) = (Old::default(), page + pages);
+        let mut from = page;
+        while let Some(run) = self.first_kept(from, end, usize::MAX, Which::All) {
+            from = run.page + run.pages;
+            match old.runs.get_mut(old.count) {
+                Some(place) => {
+                    *place = run;
+                    old.count += 1;
+                }
+                None => old.runs[OLD - 1].pages = from - old.runs[OLD - 1].page,
+            }
+            if from >= end {
+                break;
+            }
+        }
+        old
+    }
+
+    /// A run of at least `pages` that hold old contents, between `from` and `end`: the shortest in the upper part, of which
+    /// so much is looked at that a page fault for each page would cost several times as much.
+    pub(super) fn resident(&self, from: usize, end: usize, pages: usize) -> Option<Run> {
+        let mut best: Option<Run> = None;
+        let mut at = from.max(end.saturating_sub(pages * LOOKED_AT * WORD));
+        let mut runs = pages * LOOKED_AT;
+        while let Some(run) = self.first_kept(at, end, usize::MAX, Which::All) {
+            if run.pages >= pages && best.is_none_or(|best| run.pages < best.pages) {
+                best = Some(run);
+                if run.pages - pages <= pages / 8 {
+                    break;
+                }
+            }
+            at = run.page + run.pages;
+            runs -= 1;
+            if runs == 0 || at >= end {
+                break;
+            }
+        }
+        best
     }
 
     /// The memfd behind the window.
@@ -305,33 +444,87 @@ impl Window {
 mod tests {
     use super::*;
 
+    fn run(page: usize, pages: usize) -> Run {
+        Run { page, pages }
+    }
+
     #[test]
     fn bits_are_kept_counted_found_and_forgotten() {
-        let window = Window::new(1_000 << 12, false, 0).unwrap();
+        let window = Window::new(1_000 << 12, false).unwrap();
         for (page, pages) in [(0, 1), (3, 2), (60, 10), (128, 64), (500, 300), (999, 1)] {
             window.keep(page, pages);
         }
         assert_eq!(window.kept.load(Ordering::Relaxed), 378);
-        let find = |from| window.first_kept(from, 1_000, 1_000);
-        assert_eq!(find(0), Some((0, 1)));
-        assert_eq!(find(1), Some((3, 2)));
-        assert_eq!(find(4), Some((4, 1)));
-        assert_eq!(find(5), Some((60, 10)));
-        assert_eq!(find(70), Some((128, 64)));
-        assert_eq!(find(192), Some((500, 300)));
-        assert_eq!(window.first_kept(192, 1_000, 77), Some((500, 77)));
-        assert_eq!(window.first_kept(192, 510, 77), Some((500, 10)));
-        assert_eq!(window.first_kept(192, 500, 77), None);
-        assert_eq!(find(800), Some((999, 1)));
+        let find = |from| window.first_kept(from, 1_000, 1_000, Which::All);
+        assert_eq!(find(0), Some(run(0, 1)));
+        assert_eq!(find(1), Some(run(3, 2)));
+        assert_eq!(find(4), Some(run(4, 1)));
+        assert_eq!(find(5), Some(run(60, 10)));
+        assert_eq!(find(70), Some(run(128, 64)));
+        assert_eq!(find(192), Some(run(500, 300)));
+        let some = |end, most| window.first_kept(192, end, most, Which::All);
+        assert_eq!(some(1_000, 77), Some(run(500, 77)));
+        assert_eq!(some(510, 77), Some(run(500, 10)));
+        assert_eq!(some(500, 77), None);
+        assert_eq!(find(800), Some(run(999, 1)));
+        assert_eq!(window.held(4, 60), 5);
         assert_eq!(window.forget(0, 130), 15);
-        assert_eq!(find(0), Some((130, 62)));
+        assert_eq!(find(0), Some(run(130, 62)));
         assert_eq!(window.forget(130, 870), 363);
         assert_eq!((find(0), window.kept.load(Ordering::Relaxed)), (None, 0));
     }
 
     #[test]
+    fn what_was_kept_again_is_not_aged() {
+        let window = Window::new(1_000 << 12, false).unwrap();
+        window.keep(100, 200);
+        let aged = |from| window.first_kept(from, 1_000, 1_000, Which::Aged);
+        assert_eq!(aged(0), None);
+        window.age(0, 1_000);
+        assert_eq!(aged(0), Some(run(100, 200)));
+        window.forget(150, 20);
+        window.keep(150, 10);
+        assert_eq!(aged(0), Some(run(100, 50)));
+        assert_eq!(aged(150), Some(run(170, 130)));
+        window.age(0, 1_000);
+        assert_eq!(aged(0), Some(run(100, 60)));
+    }
+
+    #[test]
+    fn old_contents_are_told_in_runs() {
+        let window = Window::new(1_000 << 12, false).unwrap();
+        let runs = |old: Old| old.runs_before(1_000).collect::<Vec<_>>();
+        assert!(runs(window.old(0, 1_000)).is_empty());
+        for number in 0..10 {
+            window.keep(10 + number * 20, 5);
+        }
+        let old = window.old(12, 100);
+        let expected = [(12, 3), (30, 5), (50, 5), (70, 5), (90, 5), (110, 2)];
+        assert_eq!(runs(old), expected.map(|(page, pages)| run(page, pages)));
+        assert_eq!(old.runs_before(111).last(), Some(run(110, 1)));
+        assert_eq!(old.runs_before(100).last(), Some(run(110, 0)));
+        let all = runs(window.old(0, 1_000));
+        assert_eq!((all.len(), all.last()), (OLD, Some(&run(150, 45))));
+    }
+
+    #[test]
+    fn the_shortest_run_that_is_long_enough_is_resident() {
+        let window = Window::new(100_000 << 12, false).unwrap();
+        for (page, pages) in [(10, 5), (100, 50), (200, 20), (300, 17), (400, 16)] {
+            window.keep(page, pages);
+        }
+        assert_eq!(window.resident(0, 20_000, 16), Some(run(300, 17)));
+        assert_eq!(window.resident(0, 20_000, 30), Some(run(100, 50)));
+        assert_eq!(window.resident(0, 250, 10), Some(run(200, 20)));
+        assert_eq!(window.resident(0, 20_000, 51), None);
+        // Too far for what a page fault costs.
+        assert_eq!(window.resident(0, 20_000, 1), None);
+        assert_eq!(window.resident(0, 2_000, 1), Some(run(10, 5)));
+    }
+
+    #[test]
     fn a_window_has_pages_and_not_too_many() {
-        let invalid = |bytes| matches!(Window::new(bytes, false, 0), Err(Error::Invalid { .. }));
+        let invalid = |bytes| matches!(Window::new(bytes, false), Err(Error::Invalid { .. }));
         assert!(invalid(0) && invalid(usize::MAX) && invalid(1 << 60));
     }
 }

@@ -161,6 +161,7 @@ impl<'a> Filling<'a> {
         let page = knobs.page;
         let too_long = Error::NoRoom {
             bytes: request.length,
+            largest: None,
         };
         let length = request.length.checked_next_multiple_of(page);
         let length = length.filter(|&length| isize::try_from(length).is_ok());

@@ -46,7 +46,10 @@ pub(super) fn whole_pages(length: usize) -> Result<usize> {
     length
         .checked_next_multiple_of(sys::page())
         .filter(|&length| isize::try_from(length).is_ok())
-        .ok_or(Error::NoRoom { bytes: length })
+        .ok_or(Error::NoRoom {
+            bytes: length,
+            largest: None,
+        })
 }
 
 impl Memory {

@@ -41,6 +41,11 @@ pub(crate) fn punch(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<()>
     })
 }
 
+/// Reads a file from `offset` on: how many bytes.
+pub(crate) fn read_at(file: BorrowedFd<'_>, bytes: &mut [u8], offset: u64) -> Result<usize> {
+    call("pread", || rustix::io::pread(file, bytes, offset))
+}
+
 /// A second descriptor of the same file.
 pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     call("fcntl(F_DUPFD_CLOEXEC)", || {
@@ -132,6 +137,27 @@ fn tells_pressure(fd: &OwnedFd) -> Result<bool> {
     Ok(read == BEGIN.len() && begin == BEGIN)
 }
 
+/// Microseconds in which some task stood still for want of memory, since boot; 0 where the kernel does not tell. Takes no memory.
+pub(crate) fn stalled() -> Result<u64> {
+    let file = open("/proc/pressure/memory")?;
+    let mut text = [0; 128];
+    let count = call("read", || rustix::io::read(&file, &mut text))?;
+    Ok(total(text.get(..count).unwrap_or_default()))
+}
+
+/// The number after the first `total=`.
+fn total(text: &[u8]) -> u64 {
+    const NAME: &[u8] = b"total=";
+    let Some(at) = text.windows(NAME.len()).position(|here| here == NAME) else {
+        return 0;
+    };
+    let digits = text[at + NAME.len()..].iter();
+    let digits = digits.map_while(|&byte| byte.is_ascii_digit().then(|| u64::from(byte - b'0')));
+    digits.fold(0_u64, |number, digit| {
+        number.saturating_mul(10).saturating_add(digit)
+    })
+}
+
 /// A file that one thread wakes another by.
 pub(crate) fn event() -> Result<OwnedFd> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -216,5 +242,19 @@ impl Pagemap {
             rustix::io::pread(&self.0, bytes, at)
         })?;
         Ok(&words[..count / 8])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stalls_are_read_as_the_kernel_tells_them() {
+        let text = b"some avg10=0.00 avg60=0.00 avg300=0.00 total=115322633\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5";
+        assert_eq!(total(text), 115_322_633);
+        assert_eq!(total(b"some total="), 0);
+        assert_eq!(total(b""), 0);
+        assert_eq!(total(b"total=99999999999999999999999"), u64::MAX);
     }
 }

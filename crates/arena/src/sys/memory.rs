@@ -15,6 +15,7 @@ const HUGE_SHIFT: u32 = 26;
 
 /// A range of addresses: where it starts, and its bytes. Whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub(crate) struct Span {
     pub(crate) start: usize,
     pub(crate) bytes: usize,
@@ -67,7 +68,11 @@ pub(crate) fn map_aligned(
     flags: MapFlags,
 ) -> Result<Span> {
     let whole = bytes.checked_add(align.saturating_sub(page()));
-    let whole = map(whole.ok_or(Error::NoRoom { bytes })?, accessible, flags)?;
+    let no_room = Error::NoRoom {
+        bytes,
+        largest: None,
+    };
+    let whole = map(whole.ok_or(no_room)?, accessible, flags)?;
     // No overflow: both lie inside what was mapped.
     let start = whole.start.next_multiple_of(align.max(1));
     let end = whole.start + whole.bytes;
@@ -123,62 +128,6 @@ pub(crate) fn map_hugetlb(span: Span, size: usize) -> Result<()> {
     })
 }
 
-/// Replacement of a span.
-pub(crate) enum Instead<'a> {
-    /// Nothing: it is reserved, of no access.
-    Reserved,
-    /// A file's bytes from `offset` on.
-    File {
-        file: BorrowedFd<'a>,
-        offset: u64,
-        protection: ProtFlags,
-        flags: MapFlags,
-    },
-}
-
-/// Puts something in the place of what `span` maps.
-///
-/// # Safety
-/// Nothing may refer to what is mapped there now.
-pub(crate) unsafe fn replace(span: Span, instead: &Instead<'_>) -> Result<()> {
-    call("mmap", || {
-        // SAFETY: the caller gives the span's old contents up.
-        unsafe { replace_by(span, instead, MapFlags::FIXED) }
-    })
-}
-
-/// As [`replace`] where nothing is mapped; where something is, all stays and it is an error.
-pub(crate) fn fill(span: Span, instead: &Instead<'_>) -> Result<()> {
-    call("mmap", || {
-        // SAFETY: this flag replaces no mapping.
-        unsafe { replace_by(span, instead, MapFlags::FIXED_NOREPLACE) }
-    })
-}
-
-unsafe fn replace_by(
-    span: Span,
-    instead: &Instead<'_>,
-    how: MapFlags,
-) -> std::result::Result<(), Errno> {
-    let (at, bytes) = (span.pointer(), span.bytes);
-    match *instead {
-        Instead::Reserved => {
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | how;
-            // SAFETY: as the caller says.
-            unsafe { mm::mmap_anonymous(at, bytes, access(false), flags) }.map(drop)
-        }
-        Instead::File {
-            file,
-            offset,
-            protection,
-            flags,
-        } => {
-            // SAFETY: as the caller says.
-            unsafe { mm::mmap(at, bytes, protection, flags | how, file, offset) }.map(drop)
-        }
-    }
-}
-
 /// Makes a span readable and writable, or takes all access away.
 pub(crate) fn protect(span: Span, accessible: bool) -> Result<()> {
     let flags = match accessible {
@@ -220,6 +169,36 @@ unsafe fn advise_by(name: &'static str, span: Span, advice: Advice) -> Result<()
 pub(crate) unsafe fn give_back(span: Span) -> Result<()> {
     // SAFETY: as the caller says.
     unsafe { advise_by("madvise", span, Advice::LinuxDontNeed) }
+}
+
+/// [`give_back`] of many spans by one call, which takes the kernel's lock and flushes TLBs once. Linux 6.13 and later can; others
+/// say `EBADF` or `EINVAL`.
+///
+/// # Safety
+/// As [`give_back`].
+pub(crate) unsafe fn give_back_all(spans: &[Span]) -> Result<()> {
+    // include/uapi/linux/pidfd.h: PIDFD_SELF_THREAD.
+    const SELF: i32 = -10_000;
+    let bytes: usize = spans.iter().map(|span| span.bytes).sum();
+    call("process_madvise", || {
+        let (start, count) = (spans.as_ptr(), spans.len());
+        // SAFETY: a span is laid out as an iovec; and as the caller says.
+        let done = unsafe {
+            syscalls::syscall!(
+                syscalls::Sysno::process_madvise,
+                SELF,
+                start,
+                count,
+                libc::MADV_DONTNEED,
+                0
+            )
+        };
+        match done.map_err(errno)? {
+            // Where some are left, all are asked for again one by one.
+            done if done == bytes => Ok(()),
+            _ => Err(Errno::AGAIN),
+        }
+    })
 }
 
 /// Frees a mapped part of a shared file's pages: it then reads as zero, in every mapping. A mapping that is locked refuses

@@ -99,7 +99,9 @@ static void buffers(uint64_t backing)
 	WORKS(stopgap_arena_trim(arena, NULL) == 0);
 	statistics = of(arena);
 	CHECK(statistics.buffers == 0 && statistics.kept == 0 && back == statistics.given_back);
-	FAILS(stopgap_arena_pressure(arena), ENOTSUP);
+	WORKS(stopgap_arena_decay(arena, &back) == 0);
+	CHECK(back == 0);
+	WORKS(stopgap_arena_decay(arena, NULL) == 0);
 
 	FAILS(stopgap_arena_stat(arena, NULL), EFAULT);
 	WORKS(stopgap_arena_close(arena) == 0);
@@ -107,32 +109,6 @@ static void buffers(uint64_t backing)
 	REFUSES(stopgap_arena_alloc(arena, 1, 0), EBADF);
 	FAILS(stopgap_arena_free(arena, one, 5000), EBADF);
 	REFUSES(stopgap_arena_alloc((stopgap_arena *)(void *)&arena, 1, 0), EBADF);
-}
-
-static void files(void)
-{
-	stopgap_arena *arena = make(STOPGAP_BACKING_ANONYMOUS);
-	int fd = memfd_create("capi", MFD_CLOEXEC);
-	char *shared, *private;
-
-	CHECK(fd >= 0 && ftruncate(fd, 8192) == 0 && pwrite(fd, "page two", 8, 4096) == 8);
-	WORKS((shared = stopgap_arena_map_fd(arena, fd, 4096, 4096, PROT_READ | PROT_WRITE, MAP_SHARED)) != NULL);
-	WORKS((private = stopgap_arena_map_fd(arena, fd, 4096, 10, PROT_READ, MAP_PRIVATE)) != NULL);
-	CHECK(stopgap_arena_contains(arena, shared) == 1 && of(arena).maps == 2);
-	CHECK(memcmp(shared, "page two", 8) == 0 && memcmp(private, "page two", 8) == 0);
-	shared[0] = 'c';
-	CHECK(private[0] == 'c');
-	REFUSES(stopgap_arena_map_fd(arena, fd, 1, 4096, PROT_READ, MAP_SHARED), EINVAL);
-	REFUSES(stopgap_arena_map_fd(arena, fd, 0, 0, PROT_READ, MAP_SHARED), EINVAL);
-	REFUSES(stopgap_arena_map_fd(arena, fd, 0, 4096, PROT_READ | 64, MAP_SHARED), EINVAL);
-	REFUSES(stopgap_arena_map_fd(arena, fd, 0, 4096, PROT_READ, MAP_SHARED | MAP_FIXED), EINVAL);
-	REFUSES(stopgap_arena_map_fd(arena, -1, 0, 4096, PROT_READ, MAP_SHARED), EBADF);
-	REFUSES(stopgap_arena_map_fd(arena, 12345, 0, 4096, PROT_READ, MAP_SHARED), EBADF);
-	WORKS(stopgap_arena_free(arena, private, 10) == 0);
-	FAILS(stopgap_arena_free(arena, private, 10), EINVAL);
-	WORKS(stopgap_arena_free(arena, shared, 4096) == 0);
-	CHECK(of(arena).maps == 0);
-	CHECK(close(fd) == 0 && stopgap_arena_close(arena) == 0);
 }
 
 static stopgap_arena *common;
@@ -261,12 +237,7 @@ static void options(void)
 	options.backing = 2;
 	REFUSES(stopgap_arena_new(&options), EINVAL);
 	options.backing = 0;
-	options.give_back = 3;
-	REFUSES(stopgap_arena_new(&options), EINVAL);
-	options.give_back = STOPGAP_GIVE_BACK_AT_ONCE;
-	options.after_ns = 1;
-	REFUSES(stopgap_arena_new(&options), EINVAL);
-	options.after_ns = 0;
+	options.decay_ns = 1;
 	options.guard = 2;
 	REFUSES(stopgap_arena_new(&options), EINVAL);
 	options.guard = 1;
@@ -315,7 +286,6 @@ int main(void)
 {
 	buffers(STOPGAP_BACKING_ANONYMOUS);
 	buffers(STOPGAP_BACKING_MEMFD);
-	files();
 	threads();
 	forks();
 	signals();

@@ -37,6 +37,13 @@ impl Lock {
         (got.is_ok() || self.wait(is_given_up)).then_some(Locked(self))
     }
 
+    /// `None` where somebody has it.
+    #[cfg(not(loom))]
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
+        let got = (self.0).compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
+        got.is_ok().then_some(Locked(self))
+    }
+
     #[cold]
     fn wait(&self, is_given_up: impl Fn() -> bool) -> bool {
         for _ in 0..SPINS {

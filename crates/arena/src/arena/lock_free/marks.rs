@@ -26,14 +26,10 @@ pub(crate) enum Kind {
     Nothing,
     /// A buffer that was given out.
     Live,
-    /// A file's mapping that was given out.
-    Mapped,
     /// What is nobody's, and not yet free either: in a thread's cache, or on its way.
     Held,
     /// A buffer that was given out and is free.
     Free,
-    /// As `Held`, of a file's mapping.
-    HeldMap,
 }
 
 /// A page's word.
@@ -55,10 +51,8 @@ impl Mark {
     pub(crate) fn kind(self) -> Kind {
         match self.0 & 7 {
             1 => Kind::Live,
-            2 => Kind::Mapped,
-            3 => Kind::Held,
-            4 => Kind::Free,
-            5 => Kind::HeldMap,
+            2 => Kind::Held,
+            3 => Kind::Free,
             _ => Kind::Nothing,
         }
     }
@@ -99,12 +93,7 @@ impl<'a> Marks<'a> {
     /// Makes what is live at `page` the caller's: false where somebody else was first.
     #[inline]
     pub(crate) fn hold(&self, page: usize, seen: Mark) -> bool {
-        let kind = if seen.kind() == Kind::Mapped {
-            Kind::HeldMap
-        } else {
-            Kind::Held
-        };
-        let held = Mark::new(kind, seen.pages());
+        let held = Mark::new(Kind::Held, seen.pages());
         // Acquire: all accesses of the thread that got the buffer come before those of this thread.
         self.0.get(page).is_some_and(|word| {
             word.compare_exchange(seen.0, held.0, Ordering::AcqRel, Ordering::Relaxed)

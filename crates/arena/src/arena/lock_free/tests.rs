@@ -9,14 +9,7 @@ use super::owners::{NUMBERS, Owners};
 #[test]
 fn a_mark_holds_what_it_may() {
     for pages in [1, 77, MOST_PAGES] {
-        for kind in [
-            Kind::Nothing,
-            Kind::Live,
-            Kind::Mapped,
-            Kind::Held,
-            Kind::Free,
-            Kind::HeldMap,
-        ] {
+        for kind in [Kind::Nothing, Kind::Live, Kind::Held, Kind::Free] {
             let mark = Mark::new(kind, pages);
             assert_eq!((mark.kind(), mark.pages()), (kind, pages));
         }
@@ -33,20 +26,20 @@ fn outside_the_window_nothing_starts() {
 }
 
 #[test]
-fn a_mapping_that_is_deferred_stays_one() {
+fn what_is_deferred_is_taken_in_turn() {
     let words = [const { AtomicU64::new(0) }; 2];
     let (marks, deferred) = (Marks::new(&words), Deferred::new());
-    for (page, kind) in [(0, Kind::Mapped), (1, Kind::Live)] {
-        let mark = Mark::new(kind, 5);
+    for page in [0, 1] {
+        let mark = Mark::new(Kind::Live, 5 + page);
         marks.set(page, mark);
         assert!(marks.hold(page, mark) && !marks.hold(page, mark));
         deferred.push(&marks, page);
     }
     let mut taken = Vec::new();
     deferred.take(&marks, |page, mark| taken.push((page, mark)));
-    let held = Mark::new(Kind::Held, 5);
-    assert_eq!(taken, [(1, held), (0, Mark::new(Kind::HeldMap, 5))]);
-    assert_eq!(marks.get(1), held);
+    let held = |pages| Mark::new(Kind::Held, pages);
+    assert_eq!(taken, [(1, held(6)), (0, held(5))]);
+    assert_eq!(marks.get(1), held(6));
 }
 
 #[test]

@@ -14,10 +14,6 @@ enum Step {
     },
     Free(usize),
     FreeWrongly(usize),
-    Map {
-        pages: usize,
-        offset: usize,
-    },
     Trim,
 }
 
@@ -28,43 +24,32 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(pages, shift, zero)| Step::Alloc { pages, shift, zero }),
         8 => any::<usize>().prop_map(Step::Free),
         1 => any::<usize>().prop_map(Step::FreeWrongly),
-        2 => (1..4_usize, 0..10_usize).prop_map(|(pages, offset)| Step::Map { pages, offset }),
         1 => Just(Step::Trim),
     ];
     prop::collection::vec(step, 1..400)
 }
 
-/// What was given out: where, its pages, and the word that is written through it; `None`: a mapping, from a page of a
-/// file.
+/// What was given out: where, its pages, and the word that is written through it.
 struct Held {
     at: NonNull<u8>,
     pages: usize,
-    tag: Option<u64>,
-    from: usize,
+    tag: u64,
 }
 
 impl Held {
     fn check(&self) {
         for number in 0..self.pages {
             let here = bytes(address(self.at.addr().get() + number * page()), page());
-            match self.tag {
-                Some(tag) => {
-                    let word = (tag << 20 | number as u64).to_ne_bytes();
-                    assert_eq!(here[..8], word);
-                    assert_eq!(here[page() - 8..], word);
-                }
-                None => {
-                    let byte = u8::try_from(self.from + number).unwrap();
-                    assert_eq!((here[0], here[page() - 1]), (byte, byte));
-                }
-            }
+            let word = (self.tag << 20 | number as u64).to_ne_bytes();
+            assert_eq!(here[..8], word);
+            assert_eq!(here[page() - 8..], word);
         }
     }
 
     fn write(&self) {
         for number in 0..self.pages {
             let here = bytes(address(self.at.addr().get() + number * page()), page());
-            let word = (self.tag.unwrap_or(0) << 20 | number as u64).to_ne_bytes();
+            let word = (self.tag << 20 | number as u64).to_ne_bytes();
             here[..8].copy_from_slice(&word);
             here[page() - 8..].copy_from_slice(&word);
         }
@@ -77,58 +62,20 @@ impl Held {
 }
 
 /// Says what a window's parts must have room for, from nothing but the list of ranges held.
-///
-/// ```text
-///   first       maps end         frontier                      end
-///     | mm  m     |                 |    BBBB|  BBB|     BBBB|   |    | a guard
-///         a mapping ^^^^^^^^^^^^^^^^    ^ a buffer  ^^^^^        ^^
-///       ^^  ^^^^^^^^^^^^^^^^^^^^^^^^
-/// ```
-///
-/// Between mappings, and below where one was since a part last had none, no buffer goes, by design; and no mapping goes
-/// where buffers were. The frontier alone is the arena's word: how large its steps are is no promise.
-struct Parts<'a> {
-    inner: &'a Inner,
-    /// The highest end of a mapping in each shard since there was none.
-    maps_end: Vec<usize>,
-}
+struct Parts<'a>(&'a Inner);
 
-impl<'a> Parts<'a> {
-    fn new(arena: &'a Arena) -> Parts<'a> {
-        let maps_end = arena.0.shards.iter().map(|shard| shard.bounds()[0]);
-        Parts {
-            inner: &arena.0,
-            maps_end: maps_end.collect(),
-        }
-    }
-
+impl Parts<'_> {
     /// What of the list lies in pages `low..high`, by address: first page and the one after the last, guards among them.
     fn taken(&self, held: &[Held], low: usize, high: usize) -> Vec<(usize, usize)> {
         let pages = held.iter().map(|held| {
-            let first = (held.at.addr().get() - self.inner.window.span.start) / page();
-            let guard = held.tag.is_some() && self.inner.guard;
-            (first, first + held.pages + usize::from(guard))
+            let first = (held.at.addr().get() - self.0.window.span.start) / page();
+            (first, first + self.0.with_guard(held.pages))
         });
         let mut taken: Vec<_> = pages
             .filter(|&(first, end)| low < end && first < high)
             .collect();
         taken.sort_unstable();
         taken
-    }
-
-    /// After each step.
-    fn note(&mut self, held: &[Held]) {
-        let maps: Vec<_> = held.iter().filter(|held| held.tag.is_none()).collect();
-        for (shard, noted) in self.inner.shards.iter().zip(&mut self.maps_end) {
-            let [first, maps_end, frontier, end] = shard.bounds();
-            let ends = maps.iter().map(|map| {
-                (map.at.addr().get() - self.inner.window.span.start) / page() + map.pages
-            });
-            let here = ends.filter(|&at| first < at && at <= end);
-            *noted = here.max().map_or(first, |highest| highest.max(*noted));
-            assert_eq!(maps_end, *noted);
-            assert!(maps_end <= frontier && frontier <= end);
-        }
     }
 
     /// A page from which `pages` fit between what is held, within `low..high`.
@@ -139,7 +86,7 @@ impl<'a> Parts<'a> {
         pages: usize,
         align: usize,
     ) -> Option<usize> {
-        let start = self.inner.window.span.start;
+        let start = self.0.window.span.start;
         let mut from = low;
         let taken = self.taken(held, low, high);
         taken
@@ -155,27 +102,21 @@ impl<'a> Parts<'a> {
     }
 
     fn for_buffer(&self, held: &[Held], pages: usize, align: usize) -> Option<usize> {
-        let total = self.inner.with_guard(pages);
-        let parts = self.inner.shards.iter().zip(&self.maps_end);
-        parts
-            .map(|(shard, &maps_end)| (maps_end, shard.bounds()[3]))
-            .find_map(|part| self.between(held, part, total, align))
-    }
-
-    fn for_map(&self, held: &[Held], pages: usize) -> Option<usize> {
-        let parts = self.inner.shards.iter().map(Shard::bounds);
-        parts
-            .map(|[first, _, frontier, _]| (first, frontier))
-            .find_map(|part| self.between(held, part, pages, 1))
+        let total = self.0.with_guard(pages);
+        let mut parts = self.0.shards.iter().map(|shard| {
+            let [first, frontier, end] = shard.bounds();
+            assert!(first <= frontier && frontier <= end);
+            (first, end)
+        });
+        parts.find_map(|part| self.between(held, part, total, align))
     }
 }
 
 fn run(config: Config, steps: &[Step]) {
     let arena = made(config);
-    let file = file(16);
     let mut held: Vec<Held> = Vec::new();
     let mut freed = Vec::new();
-    let mut parts = Parts::new(&arena);
+    let parts = Parts(&arena.0);
     for (count, step) in steps.iter().enumerate() {
         match *step {
             Step::Alloc { pages, shift, zero } => {
@@ -202,37 +143,10 @@ fn run(config: Config, steps: &[Step]) {
                 let new = Held {
                     at,
                     pages,
-                    tag: Some(count as u64 + 1),
-                    from: 0,
+                    tag: count as u64 + 1,
                 };
                 assert!(held.iter().all(|other| !other.overlaps(&new)));
                 new.write();
-                held.push(new);
-            }
-            Step::Map { pages, offset } => {
-                let got = arena.map_fd(
-                    file.as_fd(),
-                    (offset * page()) as u64,
-                    pages * page(),
-                    Protection::READ,
-                    Sharing::Shared,
-                );
-                let at = match got {
-                    Ok(at) => at,
-                    Err(error) => {
-                        assert!(matches!(error, Error::NoRoom { .. }));
-                        let place = parts.for_map(&held, pages);
-                        assert_eq!(place, None, "a place for a mapping of {pages} pages");
-                        continue;
-                    }
-                };
-                let new = Held {
-                    at,
-                    pages,
-                    tag: None,
-                    from: offset,
-                };
-                assert!(held.iter().all(|other| !other.overlaps(&new)));
                 held.push(new);
             }
             Step::Free(which) if !held.is_empty() => {
@@ -258,14 +172,13 @@ fn run(config: Config, steps: &[Step]) {
             }
             Step::Free(_) => {}
         }
-        parts.note(&held);
     }
     held.iter().for_each(Held::check);
     let statistics = arena.statistics();
-    let buffers = held.iter().filter(|held| held.tag.is_some()).count();
-    assert_eq!(statistics.buffers, buffers as u64);
-    assert_eq!(statistics.maps, (held.len() - buffers) as u64);
-    assert!(statistics.kept <= config.keep as u64, "{statistics:?}");
+    assert_eq!(statistics.buffers, held.len() as u64);
+    if config.decay.is_zero() {
+        assert_eq!(statistics.kept, 0);
+    }
     check(&arena);
     for gone in held {
         gone.check();
@@ -284,13 +197,12 @@ fn run(config: Config, steps: &[Step]) {
 fn random_calls_do_what_a_list_says() {
     for (number, backing) in [Backing::Anonymous, Backing::Memfd].into_iter().enumerate() {
         for guard in [false, true] {
-            for (window, keep) in [(3_000, 1 << 20), (1 << 18, 4 << 20), (1 << 18, 0)] {
+            for (window, decay) in [(3_000, 1), (1 << 18, 1), (1 << 18, 3_600_000), (1 << 18, 0)] {
                 let config = Config {
                     window: window * 4_096,
                     backing,
-                    keep,
                     guard,
-                    give_back: GiveBack::After(Duration::from_millis(1)),
+                    decay: Duration::from_millis(decay),
                 };
                 let mut runner = TestRunner::new(Runs {
                     cases: if number == 0 { 24 } else { 12 },
