@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::ptr::{self, NonNull};
@@ -22,7 +22,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use stopgap_arena::{Arena, Config, Protection, Sharing};
+use stopgap_arena::descriptors::{Cache, Memfd};
+use stopgap_arena::{Arena, Config};
 use stopgap_cli::{Failure, print};
 use stopgap_events::random::Random;
 use stopgap_kernel::clock::Clock;
@@ -474,13 +475,13 @@ enum Way {
     /// mmap(2) and munmap(2).
     Mmap,
     /// [`Arena::map_fd`] and [`Arena::free`].
-    MapFd,
+    Cache,
 }
 
 const WAYS: [(Way, &str); 3] = [
     (Way::Kept, "mapping kept"),
     (Way::Mmap, "mmap, munmap"),
-    (Way::MapFd, "arena: map_fd, free"),
+    (Way::Cache, "descriptors: take, give"),
 ];
 
 /// Maps, writes and unmaps a 4 MiB memfd, from the second use on. Returns a table and goals.
@@ -521,7 +522,7 @@ fn again(way: Way, load: Load) -> Result<f64, String> {
     };
     // SAFETY: of a mapping that is used no more.
     let unmap = |at: NonNull<u8>| unsafe { munmap(at.as_ptr().cast(), FILE) }.map_err(text);
-    let arena = Arena::new(&Config::default()).map_err(text)?;
+    let cache = Cache::new(Memfd).map_err(text)?;
     let kept = map()?;
     let one = || {
         match way {
@@ -531,18 +532,11 @@ fn again(way: Way, load: Load) -> Result<f64, String> {
                 load.write(at, FILE);
                 unmap(at)?;
             }
-            Way::MapFd => {
-                let at = arena.map_fd(
-                    file.as_fd(),
-                    0,
-                    FILE,
-                    Protection::READ_WRITE,
-                    Sharing::Shared,
-                );
-                let at = at.map_err(text)?;
-                load.write(at, FILE);
-                // SAFETY: given out for that length, and used no more.
-                unsafe { arena.free(at, FILE) }.map_err(text)?;
+            Way::Cache => {
+                let buffer = cache.take(FILE).map_err(text)?;
+                load.write(buffer.address(), FILE);
+                // SAFETY: nobody else knows it.
+                unsafe { cache.give(buffer) };
             }
         }
         Ok::<(), String>(())

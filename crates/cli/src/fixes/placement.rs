@@ -72,6 +72,9 @@ impl Buffers for FromArena {
     }
 }
 
+/// What the arena keeps of freed memory at most, where less is in use.
+const KEPT: Bytes = Bytes::mib(64);
+
 /// The arena beside mmap of a memfd.
 pub(super) fn arena(allowed: Allowed) -> Fix {
     let config = Config {
@@ -80,7 +83,7 @@ pub(super) fn arena(allowed: Allowed) -> Fix {
     };
     // Bytes that stay on either side, the largest buffer that comes and goes, and the bytes that the arena keeps.
     let buffers = Linux.page_size().0 * u64::from(N) + Pbobench::LARGEST;
-    let need = CHILD + Bytes(config.keep as u64 + 2 * buffers);
+    let need = CHILD + KEPT + Bytes(2 * buffers);
     if let Some(why) = allowed.refuses(need) {
         return Fix::untried("arena", &why);
     }
@@ -109,9 +112,8 @@ pub(super) fn arena(allowed: Allowed) -> Fix {
         Ok(ns) => {
             let us = ns.into_iter().map(|pair| pair.map(|ns| ns / 1e3)).collect();
             let what = format!("a map, touch and unmap beside {N} buffers");
-            let kept = Bytes(config.keep as u64);
             Fix::tried("arena", &what, "us", us, allowed.seed)
-                .but(format!("keeps up to {kept} of freed memory for a second"))
+                .but(format!("keeps up to {KEPT} of freed memory for a second"))
                 .command(
                     "docs/fixes/arena.md; without rebuilding, for programs that map and unmap the same sizes many \
                      thousand times a second, as CPython does: stopgap run --fix arena-keep -- CMD",
