@@ -116,10 +116,11 @@ enum Frees {
     ByHandle,
 }
 
-/// Ours by address and by handle, and the best fit that ours is held to.
+/// Ours by address and by handle, and the best fit that ours is held to: `btree-pair` is stopped on a slow machine, because it counts
+/// no visits.
 const OURS: &str = "stopgap";
 const OURS_BY_HANDLE: &str = "stopgap-handle";
-const BEST_FIT: &str = "btree-pair";
+const BEST_FIT: &str = "best-fit";
 
 /// Our policy by its handles.
 struct ByHandle(Stopgap);
@@ -509,39 +510,46 @@ mod tests {
         }
     }
 
-    /// Without those that look at every range or hole: they are stopped.
+    /// Those that look at no tree and no list of holes.
     fn fast() -> (Vec<Entry>, Vec<Frees>) {
+        let names = [OURS, OURS_BY_HANDLE, "offset-allocator"];
         let all = contenders().into_iter();
-        all.filter(|(entry, _)| !["vm-allocator", "range-alloc"].contains(&entry.name()))
+        all.filter(|(entry, _)| names.contains(&entry.name()))
             .unzip()
     }
 
-    /// Rows of half-full in which all goals are reached, changed by `change`; which goals hold.
-    fn judged(change: impl Fn(&mut Measured)) -> Vec<bool> {
-        let (entries, frees) = fast();
-        let source = Source::Workload(Workload::Frag);
-        let mut rows = measure("half-full", source, &entries, &flags(2_000)).unwrap();
+    /// Rows in which all goals are reached.
+    fn good() -> (Vec<Measured>, Vec<Frees>) {
+        let (entries, frees): (Vec<Entry>, Vec<Frees>) = contenders().into_iter().unzip();
+        let source = Source::Program(programs::pages, None, 1);
+        let mut rows = measure("pages", source, &entries, &flags(100)).unwrap();
         for measured in &mut rows {
             let ours = measured.row.policy.starts_with(OURS);
             measured.row.ns_per_operation = Some(if ours { 9.0 } else { 6.0 });
             measured.row.worst_ns = Some(10_000);
+            measured.row.stopped = None;
+            measured.row.failures = 0;
             measured.spans = vec![(100, if ours { 110 } else { 100 })];
-            if ours {
-                change(measured);
-            }
         }
-        let mut judge = Judge::default();
-        judge.row("half-full", &rows, &frees);
-        judge.bounds().hold()
+        (rows, frees)
     }
 
     #[test]
     fn every_goal_can_be_missed() {
-        assert_eq!(judged(|_| {}), [true; 7]);
+        let (good, frees) = good();
         let missed = |change: &dyn Fn(&mut Measured)| -> Vec<usize> {
-            let hold = judged(change);
+            let mut rows = good.clone();
+            let ours = rows
+                .iter_mut()
+                .filter(|row| row.row.policy.starts_with(OURS));
+            ours.for_each(change);
+            let mut judge = Judge::default();
+            judge.row("half-full", &rows, &frees);
+            let hold = judge.bounds().hold();
+            assert_eq!(hold.len(), 7);
             (0..hold.len()).filter(|at| !hold[*at]).collect()
         };
+        assert_eq!(missed(&|_| {}), [0; 0]);
         assert_eq!(missed(&|m| m.row.ns_per_operation = Some(9.1)), [0, 1]);
         assert_eq!(missed(&|m| m.row.ns_per_operation = None), [0, 1, 6]);
         assert_eq!(missed(&|m| m.row.failures = 1), [2]);
