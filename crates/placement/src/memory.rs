@@ -58,18 +58,6 @@ pub(crate) fn zeroed<T: Zeroed>(memory: Memory) -> Box<T> {
     unsafe { Box::new_zeroed_in(memory).assume_init() }
 }
 
-/// Adds a value of zeros to a list. It is never on the stack.
-pub(crate) fn push_zeroed<T: Zeroed>(list: &mut Vec<T>) -> &mut T {
-    list.reserve(1);
-    let last = list.len();
-    // SAFETY: there is room for one more, and by the trait zeros are a value.
-    unsafe {
-        list.as_mut_ptr().add(last).write_bytes(0, 1);
-        list.set_len(last + 1);
-    }
-    &mut list[last]
-}
-
 /// Where structures lie. The default is the global allocator.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Memory(Option<&'static Source>);
@@ -94,6 +82,26 @@ unsafe impl Allocator for Memory {
         };
         let start = (source.take)(source.context, layout).ok_or(AllocError)?;
         Ok(NonNull::slice_from_raw_parts(start, layout.size()))
+    }
+
+    unsafe fn grow(
+        &self,
+        start: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        if self.0.is_none() {
+            // Which need not copy a long list.
+            // SAFETY: the caller gives what `allocate` gave for this layout, and a layout that is no smaller.
+            return unsafe { Global.grow(start, old, new) };
+        }
+        let grown = self.allocate(new)?;
+        // SAFETY: the new memory is as long at least, and apart from the old, which is given back as the caller says.
+        unsafe {
+            start.copy_to_nonoverlapping(grown.cast(), old.size());
+            self.deallocate(start, old);
+        }
+        Ok(grown)
     }
 
     unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {

@@ -25,7 +25,7 @@ mod index;
 mod lists;
 mod tiles;
 
-use crate::memory::{Box, Memory, Vec, Zeroed, push_zeroed};
+use crate::memory::{Box, Memory, Vec, Zeroed};
 
 use super::class::{CLASSES, Classes, EXACT, LONG_CLASSES, LongClasses, Octaves};
 use super::tile::{BEYOND, TILE, Tile, WORDS, above, below};
@@ -35,7 +35,7 @@ const NONE: u32 = u32::MAX;
 const FAN: usize = 64;
 /// Places in the table of tiles lately used, at least and at most: as many as there are tiles, which often are side by side.
 const RECENT_LEAST: usize = 256;
-const RECENT_MOST: usize = 1 << 16;
+const RECENT_MOST: usize = 1 << 12;
 /// Tiles at most: a word of a tile has a number of 32 bits. They would take 120 GB.
 const MOST_TILES: usize = u32::MAX as usize / WORDS - 8;
 
@@ -117,7 +117,8 @@ pub(super) struct Map {
     pub(super) tiles: Vec<Box<Tile>>,
     /// Tiles that are not in use; all their bits are 0.
     pub(super) idle: Vec<u32>,
-    pub(super) nodes: Vec<Node>,
+    #[allow(clippy::vec_box)] // as tiles
+    pub(super) nodes: Vec<Box<Node>>,
     /// Nodes that are not in use.
     spare: Vec<u32>,
     /// Levels of nodes; the root is node 0.
@@ -218,7 +219,7 @@ impl Map {
         self.recent.resize(RECENT_LEAST, (NONE, 0));
         self.first.reserve_exact(LONG_CLASSES);
         self.first.resize(LONG_CLASSES, NONE);
-        push_zeroed(&mut self.nodes).renew(NONE);
+        self.make_node(NONE);
         let end = self.make_place(pages);
         self.tiles[end.tile].set_cut(end.bit);
         self.mark_end(end);
@@ -405,7 +406,8 @@ impl Map {
     pub(super) fn memory(&self) -> usize {
         self.tiles.len() * size_of::<Tile>()
             + self.tiles.capacity() * size_of::<Box<Tile>>()
-            + self.nodes.capacity() * size_of::<Node>()
+            + self.nodes.len() * size_of::<Node>()
+            + self.nodes.capacity() * size_of::<Box<Node>>()
             + (self.idle.capacity() + self.spare.capacity() + self.first.capacity())
                 * size_of::<u32>()
             + self.recent.capacity() * size_of::<(u32, u32)>()

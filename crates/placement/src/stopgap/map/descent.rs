@@ -2,6 +2,7 @@
 
 use super::super::tile::{Tile, above, below};
 use super::{Map, Node, highest, lowest, slot};
+use crate::memory::Box;
 
 /// A kind of holes, by which a descent looks.
 pub(in crate::stopgap) trait Kind: Copy {
@@ -12,7 +13,7 @@ pub(in crate::stopgap) trait Kind: Copy {
     /// Child `slot` of `node`, which is `tile`, has none.
     fn none_in_tile(self, node: &mut Node, slot: usize, tile: &Tile);
     /// Child `slot` of node `node` has none.
-    fn none_below(self, nodes: &mut [Node], node: u32, slot: usize);
+    fn none_below(self, nodes: &mut [Box<Node>], node: u32, slot: usize);
 }
 
 /// Short holes of a class.
@@ -33,7 +34,7 @@ impl Kind for Short {
         node.by_class[self.0] &= !(1 << slot);
     }
     #[inline]
-    fn none_below(self, nodes: &mut [Node], node: u32, slot: usize) {
+    fn none_below(self, nodes: &mut [Box<Node>], node: u32, slot: usize) {
         nodes[node as usize].by_class[self.0] &= !(1 << slot);
     }
 }
@@ -56,7 +57,7 @@ impl Kind for Long {
         node.octaves.set(slot, tile.octaves.max());
     }
     #[inline]
-    fn none_below(self, nodes: &mut [Node], node: u32, slot: usize) {
+    fn none_below(self, nodes: &mut [Box<Node>], node: u32, slot: usize) {
         let child = nodes[node as usize].child[slot];
         let most = nodes[child as usize].octaves.max();
         nodes[node as usize].octaves.set(slot, most);

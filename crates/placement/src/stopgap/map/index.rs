@@ -218,7 +218,7 @@ impl Map {
             node = Some(here.parent);
         }
         if let Some(node) = node {
-            let here = &mut self.nodes[node as usize];
+            let here = &mut *self.nodes[node as usize];
             let word = &mut here.by_class[class];
             *word &= !above(slot(number, 1));
             while *word != 0 {

@@ -1,7 +1,7 @@
 //! Tiles that come and go, and the nodes above them.
 
 use super::{Map, NONE, Place, RECENT_MOST, bit_of, slot, tile_number};
-use crate::memory::{push_zeroed, zeroed};
+use crate::memory::zeroed;
 
 impl Map {
     /// The place of `page`; its tile is made if it does not exist.
@@ -26,6 +26,20 @@ impl Map {
         self.make_place(page)
     }
 
+    /// A node without children: its place in the list.
+    pub(super) fn make_node(&mut self, parent: u32) -> u32 {
+        let node = match self.spare.pop() {
+            Some(spare) => spare,
+            None => {
+                let memory = *self.nodes.allocator();
+                self.nodes.push(zeroed(memory));
+                self.nodes.len() as u32 - 1
+            }
+        };
+        self.nodes[node as usize].renew(parent);
+        node
+    }
+
     #[cold]
     pub(super) fn make_tile(&mut self, number: u32) -> usize {
         let mut node = 0;
@@ -33,16 +47,7 @@ impl Map {
             let slot = slot(number, level);
             let mut child = self.nodes[node as usize].child[slot];
             if child == NONE {
-                child = match self.spare.pop() {
-                    Some(spare) => {
-                        self.nodes[spare as usize].renew(node);
-                        spare
-                    }
-                    None => {
-                        push_zeroed(&mut self.nodes).renew(node);
-                        self.nodes.len() as u32 - 1
-                    }
-                };
+                child = self.make_node(node);
                 self.adopt(node, slot, child);
             }
             node = child;
