@@ -2,6 +2,17 @@
 //!
 //! Pure arithmetic: no clock, no system call; `no_std` with `alloc`.
 //!
+//! ```
+//! use stopgap_placement::{Policy, Range, Request, Space, Stopgap};
+//!
+//! let space = Space::new(Range::new(0x10_0000, 0x50_0000), 0x1000)?;
+//! let mut policy = Stopgap::new(space);
+//! let range = policy.place(&Request::of(10_000))?;
+//! assert_eq!(range.length(), 0x3000);
+//! policy.free(range)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! * [`contract`]: what is asked ([`Request`]), what is answered ([`Range`] or [`PlaceError`]), and
 //!   the trait [`Policy`] that all of them are.
 //! * [`stopgap`]: ours, for use; the others are for comparison.
