@@ -101,7 +101,7 @@ impl Maker for Memfd {
     }
 }
 
-/// What a cache holds and has done.
+/// Counters of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
     /// Objects made, ever.
@@ -316,7 +316,7 @@ impl<M: Maker> Cache<M> {
         })
     }
 
-    /// Keeps a buffer to hand it out again. Of another cache, or of the parent of this process, it is closed.
+    /// Keeps a buffer to hand it out again, or closes it where another cache or the parent of this process made it.
     ///
     /// # Safety
     /// Nobody uses its memory any more, in this process, in another one or in the kernel: see the module.
@@ -359,7 +359,7 @@ impl<M: Maker> Cache<M> {
         sum(&old)
     }
 
-    /// What it holds and has done.
+    /// Returns the counters.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.state().statistics

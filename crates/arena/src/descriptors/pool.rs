@@ -246,7 +246,7 @@ impl Pool {
         }
     }
 
-    /// Takes `bytes`, whole pages. They hold what was left there by whoever had them.
+    /// Takes `bytes`, whole pages. Their old contents are still there.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a length of 0, [`Error::NoRoom`] with the largest hole, [`Error::Corrupt`].
