@@ -115,7 +115,8 @@ impl Shard {
         Ok(Shard {
             lock: Lock::new(),
             ranges: UnsafeCell::new(Ranges {
-                space: Stopgap::new_in(space, of_heap),
+                // Nobody can make room elsewhere: a request fails only where no hole fits.
+                space: Stopgap::new_in(space, of_heap).certain(),
                 _heap: heap,
                 first,
                 end,
