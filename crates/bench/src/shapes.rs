@@ -300,7 +300,7 @@ const START: u64 = 1 << 16;
 /// Bytes from the first held to the last, over the bytes held.
 #[derive(Clone, Copy)]
 struct Spread {
-    /// Of all readings together.
+    /// Sum of spans over sum of bytes, of all readings.
     mean: f64,
     most: f64,
     last: f64,

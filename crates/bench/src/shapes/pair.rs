@@ -33,10 +33,10 @@ const RING: usize = 1_024;
 /// Different sizes, drawn before.
 const SIZES: usize = 4_096;
 
-/// What places and frees.
+/// Allocator that places and frees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Way {
-    /// Nothing: the ring alone.
+    /// Nothing is placed: the ring's own cost.
     Ring,
     /// `stopgap_placement::Stopgap` behind one mutex.
     Mutex,
