@@ -45,7 +45,11 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
         "found"
     );
     for folder in &flags.folders {
-        let (series, all, of_setups) = occasions(folder)?;
+        let Records {
+            series,
+            runs: all,
+            of_setups,
+        } = records(folder)?;
         let options = |seed| Options {
             seed,
             resamples: 0,
@@ -127,8 +131,17 @@ fn times(run: &Run, factor: f64) -> Run {
     run
 }
 
-/// The records of a folder, each as one occasion, the series that is read, the first one that all have, and the numbers of all setups.
-fn occasions(folder: &Path) -> Result<(String, Vec<Run>, BTreeMap<String, String>), Failure> {
+/// The records of a folder.
+struct Records {
+    /// The series that is read: the first one that all have.
+    series: String,
+    /// Each record as one occasion.
+    runs: Vec<Run>,
+    /// The numbers of all setups, and their units.
+    of_setups: BTreeMap<String, String>,
+}
+
+fn records(folder: &Path) -> Result<Records, Failure> {
     let failed = |path: &Path, why: &dyn std::fmt::Display| {
         Failure::error(format!("{}: {why}", path.display()))
     };
@@ -176,5 +189,9 @@ fn occasions(folder: &Path) -> Result<(String, Vec<Run>, BTreeMap<String, String
             run.numbers.insert(number.name.clone(), value);
         }
     }
-    Ok((series, runs, of_setups))
+    Ok(Records {
+        series,
+        runs,
+        of_setups,
+    })
 }
