@@ -56,11 +56,11 @@ impl Inner {
         true
     }
 
-    /// Gives back up to `most` pages: how many. Under the lock `purging`.
+    /// Gives back `most` pages, and what lies in the same huge page as the last of them: how many. Under the lock `purging`.
     fn purge(&self, which: Which, most: usize) -> Result<usize> {
-        let mut given = 0;
+        let mut given = 0_usize;
         for shard in &self.shards {
-            given += self.purge_shard(shard, which, most - given)?;
+            given += self.purge_shard(shard, which, most.saturating_sub(given))?;
         }
         Ok(given)
     }

@@ -517,8 +517,9 @@ fn at_once_keeps_nothing() {
 #[test]
 fn what_nobody_needed_for_some_time_goes_and_what_is_used_stays() {
     for (arena, _) in both_with(1 << 28, |c| c.decay = Duration::from_secs(60)) {
-        let (len, other) = (1 << 20, 70 * page());
-        let [first, second] = [len, other].map(|len| arena.alloc(len, 1).unwrap());
+        let (len, other) = (68 * page(), 70 * page());
+        // The second does not fit where the first one was, and what lies between them stays.
+        let [first, _, second] = [len, other, other].map(|len| arena.alloc(len, 1).unwrap());
         touch(first, len);
         touch(second, other);
         let half = arena.0.half;
