@@ -239,6 +239,7 @@ impl Stopgap {
 
     /// As [`Stopgap::plain`], aligned: from a hole that happens to do, or from the smallest that must do, in
     /// the packed zone; else from the topmost below it that must do.
+    #[inline(never)]
     fn aligned(&mut self, want: &Want) -> Option<u64> {
         self.any_start = 0;
         self.begin();
@@ -348,6 +349,7 @@ impl Stopgap {
 
     /// A large alignment leaves so few places that they are looked at one after the other, downwards from
     /// where the last search of the same alignment ended, and from the top again below the packed zone.
+    #[inline(never)]
     fn probe(&mut self, want: &Want) -> Option<u64> {
         let top = want.within(0, self.map.pages)?;
         let cursor = (want.mask.count_ones() as usize).min(CURSORS) - 1;
@@ -413,6 +415,7 @@ impl Stopgap {
     }
 
     /// Takes `pages`, at most 64, from the topmost hole that has as many, the victim among them.
+    #[inline(never)]
     fn below_zone(&mut self, pages: u64) -> Option<u64> {
         self.was_in_zone(false);
         let victim = self.map.victim;
@@ -490,6 +493,7 @@ impl Stopgap {
     }
 
     /// Some holes, from the smallest that are likely to do.
+    #[inline(never)]
     fn best(&mut self, want: &Want) -> Option<(Hole, u64)> {
         self.begin();
         let zone = if want.down && want.high == self.map.pages {
@@ -526,6 +530,7 @@ impl Stopgap {
     }
 
     /// Returns the first hole by address of the classes whose holes are long enough, unless the limits cut them.
+    #[inline(never)]
     fn sure(&mut self, want: &Want) -> Option<(Hole, u64)> {
         let padded = want.pages + want.mask;
         let mut best: Option<(Hole, u64)> = None;
@@ -551,6 +556,7 @@ impl Stopgap {
     }
 
     /// The hole that starts below the limits and reaches into them.
+    #[inline(never)]
     fn covering(&mut self, want: &Want) -> Option<(Hole, u64)> {
         let hole = self.hole_at(want.low)?;
         Some((hole, want.within(hole.start, hole.end)?))
@@ -568,6 +574,7 @@ impl Stopgap {
     }
 
     /// Every hole that is long enough, class by class, as far as the budget goes.
+    #[inline(never)]
     fn exhaustive(&mut self, want: &Want) -> Option<(Hole, u64)> {
         let mut left = self.budget;
         if want.pages <= EXACT {
