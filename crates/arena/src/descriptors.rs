@@ -23,7 +23,18 @@
 //! # Ok::<(), stopgap_arena::Error>(())
 //! ```
 //!
-//! A driver's objects come from a maker of one's own; a closure is one:
+//! [`Memfd`] makes memfds, [`DmaHeap`] and [`Udmabuf`] dma-bufs, [`DumbBuffers`] GEM objects of a graphics card:
+//!
+//! ```no_run
+//! use stopgap_arena::descriptors::{Cache, DmaHeap};
+//!
+//! // A buffer whose device is still at work is not handed out again before that has ended.
+//! let cache = Cache::new(DmaHeap::open("/dev/dma_heap/system")?)?;
+//! let buffer = cache.take(4 << 20)?;
+//! # Ok::<(), stopgap_arena::Error>(())
+//! ```
+//!
+//! Another driver's objects come from a maker of one's own; a closure is one:
 //!
 //! ```
 //! # use std::os::fd::OwnedFd;
@@ -32,7 +43,6 @@
 //! #     Err(stopgap_arena::Error::Call { call: "ioctl", errno: rustix::io::Errno::NODEV })
 //! # };
 //!
-//! // A buffer whose device is still at work is not handed out again before that has ended.
 //! let cache = Cache::new(|bytes: usize| make_in_the_driver(bytes).map(DmaBuf))?;
 //! # assert!(cache.take(1).is_err());
 //! # Ok::<(), stopgap_arena::Error>(())
@@ -52,7 +62,9 @@
 #![allow(unsafe_code)]
 
 mod cache;
+mod makers;
 mod pool;
 
 pub use cache::{Buffer, Cache, DmaBuf, Maker, Memfd, Object, Statistics};
+pub use makers::{DmaHeap, DumbBuffer, DumbBuffers, Udmabuf};
 pub use pool::Pool;

@@ -8,6 +8,7 @@
 // Under loom only what needs no call is compiled.
 #![cfg_attr(loom, allow(dead_code))]
 
+pub(crate) mod devices;
 pub(crate) mod files;
 pub(crate) mod memory;
 pub(crate) mod shm;
