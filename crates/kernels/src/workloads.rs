@@ -93,7 +93,7 @@ pub(crate) fn drivers(cell: &Cell) -> &'static [Driver] {
         driver("vfio_pci", "CONFIG_VFIO_PCI"),
     ];
     match &cell.work {
-        Work::Device { device, .. } => match device {
+        Work::Device { device, .. } | Work::Reuse { device, .. } => match device {
             Device::Vgem => &VGEM,
             Device::DmaHeap => &HEAP,
             Device::Udmabuf => &UDMABUF,

@@ -41,6 +41,16 @@ fn cannot_open(what: impl std::fmt::Display, path: &Path, error: Error, absent: 
 use objects::Objects;
 pub(super) use objects::dma_buf_of;
 
+impl Linux {
+    /// Opens the card of the driver vgem, and no other.
+    ///
+    /// # Errors
+    /// Where there is none; as open(2).
+    pub fn vgem_card(&self) -> Result<std::os::fd::OwnedFd> {
+        objects::vgem_card().map(|(card, _)| card)
+    }
+}
+
 impl Devices for Linux {
     fn objects(&self, maker: &Maker, room: Room) -> Result<Box<dyn ObjectDevice + '_>> {
         Ok(Box::new(match maker {

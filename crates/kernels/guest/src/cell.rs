@@ -4,6 +4,7 @@ mod command;
 mod device;
 mod fork;
 mod placement;
+mod reuse;
 mod roundtrip;
 mod vfio;
 
@@ -34,6 +35,11 @@ pub fn carry_out(cell: &Cell, seed: u64, counter: &Counter) -> Result<Vec<Line>,
             n,
             operations,
         } => device::run(&cell.name, *device, *n, *operations, seed, counter),
+        Work::Reuse {
+            device,
+            length,
+            operations,
+        } => reuse::run(&cell.name, *device, *length, *operations, counter),
         Work::Vfio {
             length,
             page_size,

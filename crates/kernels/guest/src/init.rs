@@ -42,7 +42,7 @@ impl Use {
     fn is_in(self, plan: &Plan) -> bool {
         plan.cells.iter().any(|cell| match &cell.work {
             Work::Command { .. } => true,
-            Work::Device { .. } | Work::Vfio { .. } => self != Use::Commands,
+            Work::Device { .. } | Work::Reuse { .. } | Work::Vfio { .. } => self != Use::Commands,
             Work::Placement { .. } | Work::Roundtrip { .. } | Work::Fork { .. } => self == Use::All,
         })
     }

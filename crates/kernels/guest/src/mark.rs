@@ -57,12 +57,19 @@ pub enum Operation {
     DmaUnmap = 10,
     /// Nothing: what counting costs.
     Nothing = 11,
+    /// A mapped object is taken from a cache.
+    Take = 12,
+    /// Each of its pages is used again.
+    TouchAgain = 13,
+    /// It is given back.
+    Give = 14,
 }
 
 words!(
     Operation, "operation",
     Map "map", Touch "first touch", Unmap "unmap", Protect "protect", Roundtrip "round trip", Fork "fork", Wait "wait",
-    Create "create", Destroy "destroy", DmaMap "dma map", DmaUnmap "dma unmap", Nothing "nothing"
+    Create "create", Destroy "destroy", DmaMap "dma map", DmaUnmap "dma unmap", Nothing "nothing",
+    Take "take", TouchAgain "touch", Give "give"
 );
 
 /// The number of a mark.

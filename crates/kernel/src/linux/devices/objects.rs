@@ -70,49 +70,8 @@ impl Objects {
         }
     }
 
-    /// Opens the card of the driver vgem. `/sys` names it, so no other card is opened: the process that opens a card
-    /// without a master becomes its master.
     pub(super) fn vgem() -> Result<Objects> {
-        let none = || Error::unsupported("vgem", format!("no card of the driver vgem; {NO_VGEM}"));
-        let names = match Linux.list(Path::new(CARDS)) {
-            Err(error) if error.is_absent() => return Err(none()),
-            names => names?,
-        };
-        let is_vgem = |name: &&String| {
-            let number = name.strip_prefix("card").unwrap_or_default();
-            let link = Linux.link(&Path::new(CARDS).join(name)).unwrap_or_default();
-            number.parse::<u32>().is_ok() && link.iter().any(|part| part == "vgem")
-        };
-        let card = names.iter().find(is_vgem).ok_or_else(none)?;
-        let path = Path::new("/dev/dri").join(card);
-        let card = open(&path).map_err(|e| cannot_open("vgem", &path, e, NO_VGEM))?;
-        let mut name = [0_u8; 16];
-        let mut version = DrmVersion {
-            major: 0,
-            minor: 0,
-            patch: 0,
-            pad: 0,
-            name_length: name.len(),
-            name: name.as_mut_ptr().cast::<c_char>(),
-            date_length: 0,
-            date: ptr::null_mut(),
-            description_length: 0,
-            description: ptr::null_mut(),
-        };
-        ioctl::ask(&card, path.display(), &mut version)?;
-        let name = &name[..version.name_length.min(name.len())];
-        let path = path.display();
-        if name != b"vgem" {
-            let is = String::from_utf8_lossy(name);
-            return Err(Error::unsupported("vgem", format!("{path} is of {is}")));
-        }
-        let DrmVersion {
-            major,
-            minor,
-            patch,
-            ..
-        } = version;
-        let description = format!("{path}, vgem {major}.{minor}.{patch}");
+        let (card, description) = vgem_card()?;
         Ok(Objects::new(card, description, Kind::Gem))
     }
 
@@ -263,6 +222,52 @@ impl ObjectDevice for Objects {
             (handle, _) => Err(not_ours(&Object::new(handle, object.length))),
         }
     }
+}
+
+/// Opens the card of the driver vgem. `/sys` names it, so no other card is opened: the process that opens a card
+/// without a master becomes its master. Beside it, its name and version.
+pub(super) fn vgem_card() -> Result<(OwnedFd, String)> {
+    let none = || Error::unsupported("vgem", format!("no card of the driver vgem; {NO_VGEM}"));
+    let names = match Linux.list(Path::new(CARDS)) {
+        Err(error) if error.is_absent() => return Err(none()),
+        names => names?,
+    };
+    let is_vgem = |name: &&String| {
+        let number = name.strip_prefix("card").unwrap_or_default();
+        let link = Linux.link(&Path::new(CARDS).join(name)).unwrap_or_default();
+        number.parse::<u32>().is_ok() && link.iter().any(|part| part == "vgem")
+    };
+    let card = names.iter().find(is_vgem).ok_or_else(none)?;
+    let path = Path::new("/dev/dri").join(card);
+    let card = open(&path).map_err(|e| cannot_open("vgem", &path, e, NO_VGEM))?;
+    let mut name = [0_u8; 16];
+    let mut version = DrmVersion {
+        major: 0,
+        minor: 0,
+        patch: 0,
+        pad: 0,
+        name_length: name.len(),
+        name: name.as_mut_ptr().cast::<c_char>(),
+        date_length: 0,
+        date: ptr::null_mut(),
+        description_length: 0,
+        description: ptr::null_mut(),
+    };
+    ioctl::ask(&card, path.display(), &mut version)?;
+    let name = &name[..version.name_length.min(name.len())];
+    let path = path.display();
+    if name != b"vgem" {
+        let is = String::from_utf8_lossy(name);
+        return Err(Error::unsupported("vgem", format!("{path} is of {is}")));
+    }
+    let DrmVersion {
+        major,
+        minor,
+        patch,
+        ..
+    } = version;
+    let description = format!("{path}, vgem {major}.{minor}.{patch}");
+    Ok((card, description))
 }
 
 fn not_ours(object: &Object) -> Error {

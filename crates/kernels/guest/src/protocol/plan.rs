@@ -95,6 +95,17 @@ pub enum Work {
         /// Objects that come and go.
         operations: u64,
     },
+    /// A mapped object that is used again, from the second use on: `map`, `first touch` and `unmap` of its descriptor; then
+    /// `take`, `touch` and `give` of a cache of mapped objects ([`stopgap_arena::descriptors`]). A touch writes a byte a page.
+    Reuse {
+        /// Who makes it.
+        #[serde(with = "word")]
+        device: Device,
+        /// Its bytes.
+        length: Bytes,
+        /// Uses of each kind.
+        operations: u64,
+    },
     /// Mapping a buffer for DMA by VFIO (type 1): `dma map`, `dma unmap`; then a transfer that is verified (the cell
     /// fails where its data is wrong), and a file [`super::DMA`]: entries of the IOMMU, pages of its tables.
     Vfio {
@@ -157,7 +168,7 @@ mod word {
 }
 
 impl Work {
-    /// The word that it is chosen by: a workload's, a device's, `roundtrip`, `fork`, `vfio`, `command`.
+    /// The word that it is chosen by: a workload's, a device's, `roundtrip`, `fork`, `reuse`, `vfio`, `command`.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -165,6 +176,7 @@ impl Work {
             Work::Roundtrip { .. } => "roundtrip",
             Work::Fork { .. } => "fork",
             Work::Device { device, .. } => device.word(),
+            Work::Reuse { .. } => "reuse",
             Work::Vfio { .. } => "vfio",
             Work::Command { .. } => "command",
         }
@@ -207,6 +219,12 @@ impl Work {
             Work::Device { n, operations, .. } => {
                 mappings(*n)?;
                 between("operations", *operations, MOST_OPERATIONS)
+            }
+            Work::Reuse {
+                length, operations, ..
+            } => {
+                between("operations", *operations, MOST_OPERATIONS)?;
+                between("bytes", length.0, Bytes::mib(64).0)
             }
             Work::Roundtrip { requests } => between("requests", *requests, MOST_OPERATIONS),
             Work::Fork {

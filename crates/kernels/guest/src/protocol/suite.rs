@@ -38,7 +38,7 @@ pub fn standard() -> Vec<Cell> {
     cells
 }
 
-/// Buffer objects of every device at N = 1,000, and 4 MiB for DMA in pages of 4 KiB, 64 KiB and 2 MiB: what needs
+/// Buffer objects of every device at N = 1,000, one of 4 MiB that is used again, and 4 MiB for DMA in pages of 4 KiB, 64 KiB and 2 MiB: what needs
 /// modules and an emulated IOMMU.
 #[must_use]
 pub fn devices() -> Vec<Cell> {
@@ -50,6 +50,14 @@ pub fn devices() -> Vec<Cell> {
             operations: 500,
         },
     });
+    let reuse = Device::ALL.iter().map(|&device| Cell {
+        name: format!("reuse {device}"),
+        work: Work::Reuse {
+            device,
+            length: Bytes::mib(4),
+            operations: 20,
+        },
+    });
     let pages = [Bytes::kib(4), Bytes::kib(64), Bytes::mib(2)];
     let dma = pages.map(|page_size| Cell {
         name: format!("vfio {}", page_size.short()),
@@ -59,7 +67,7 @@ pub fn devices() -> Vec<Cell> {
             operations: 20,
         },
     });
-    objects.chain(dma).collect()
+    objects.chain(reuse).chain(dma).collect()
 }
 
 /// The words that cells are chosen by, in the suites' order, each once.
