@@ -13,11 +13,8 @@ use crate::switches::open_refused;
 /// Says of a refused counter what perf_event_paranoid allows.
 const LEVELS: &str = "up to 2 a user's own processes are counted; CAP_PERFMON may";
 
-/// Where the number of the tracepoint at the entry of system calls is, in a current and in an old mount.
-const SYS_ENTER: [&str; 2] = [
-    "/sys/kernel/tracing/events/raw_syscalls/sys_enter/id",
-    "/sys/kernel/debug/tracing/events/raw_syscalls/sys_enter/id",
-];
+/// Where tracefs has the number of the tracepoint at the entry of system calls.
+const SYS_ENTER: &str = "events/raw_syscalls/sys_enter/id";
 
 /// Counts from the exec of a command on, in it and in all that it starts.
 #[derive(Debug)]
@@ -56,8 +53,10 @@ impl Counter {
     /// Without `CAP_PERFMON` and tracefs, and as perf_event_open(2).
     pub fn system_calls<F: Files + ?Sized>(files: &F, held: &Held) -> Result<Counter> {
         const WHAT: &str = "counting system calls";
-        let [new, old] = SYS_ENTER.map(|path| read_number::<_, u64>(files, path));
-        let id = old.or(new).map_err(|error| {
+        // Mounted for this process alone where nobody mounted it.
+        let tracefs = files.tracefs();
+        let id = tracefs.and_then(|tracefs| read_number(files, tracefs.path().join(SYS_ENTER)));
+        let id: u64 = id.map_err(|error| {
             Error::unsupported(WHAT, format!("it needs root and tracefs ({error})"))
         })?;
         match Attr::tracepoint(id, INHERIT).open(held.pid(), None) {
