@@ -10,7 +10,7 @@ use super::Inner;
 use super::cache::{self, Cache, Entry};
 use super::fork::SERVING;
 use super::lock_free::marks::{Kind, Mark};
-use super::shard::Ranges;
+use super::shard::{Ranges, Shard};
 use super::statistics::Counted;
 use super::threads::{self, Inside};
 use super::window::{Old, Run};
@@ -68,6 +68,7 @@ impl Inner {
     #[cold]
     fn place(&self, inside: &Inside<'_>, pages: usize, align: usize) -> Result<(usize, Old)> {
         self.tick(inside);
+        self.take_returned(&self.shards[self.own_shard(inside)]);
         let placed = self.place_in_shards(inside, pages, align);
         let Err(Error::NoRoom { .. }) = placed else {
             return placed;
@@ -125,11 +126,11 @@ impl Inner {
                 && self.guard(entry.page, pages).is_ok()
                 && cache.is_some_and(|cache| self.keep(cache, pages, *entry));
             if !kept {
-                self.put(entry.page, pages, entry.dirty);
+                self.put(inside, entry.page, pages, entry.dirty);
             }
         }
         if let Err(error) = guarded {
-            self.put(first.page, pages, first.dirty);
+            self.put(inside, first.page, pages, first.dirty);
             return Err(error);
         }
         Ok((first.page, old))
@@ -170,9 +171,7 @@ impl Inner {
         pages: usize,
         mut place: impl FnMut(&mut Ranges) -> Result<T>,
     ) -> Result<T> {
-        let (before, behind) = self
-            .shards
-            .split_at(inside.number().unwrap_or(0) % self.shards.len());
+        let (before, behind) = self.shards.split_at(self.own_shard(inside));
         for shard in behind.iter().chain(before) {
             let placed = self.locked(shard, &mut place)?;
             // Its bytes may be those of a guard, too.
@@ -252,24 +251,51 @@ impl Inner {
             }
             let (older, count) = cache.take_older(pages);
             for old in older.iter().take(count) {
-                self.put(old.page, pages, old.dirty);
+                self.put(inside, old.page, pages, old.dirty);
             }
             if cache.push(pages, entry) {
                 return;
             }
         }
-        self.put(entry.page, pages, true);
+        self.put(inside, entry.page, pages, true);
     }
 
-    /// Gives a range, whose mark is held, to its shard.
-    pub(super) fn put(&self, page: usize, pages: usize, mut dirty: bool) {
+    /// The shard in which a thread places first.
+    pub(super) fn own_shard(&self, inside: &Inside<'_>) -> usize {
+        inside.number().unwrap_or(0) % self.shards.len()
+    }
+
+    /// Takes back what threads of other shards freed.
+    pub(super) fn take_returned(&self, shard: &Shard) {
+        if shard.returned.is_empty() {
+            return;
+        }
+        let marks = self.window.marks();
+        shard.returned.take(&marks, |page, mark| {
+            self.put_in(shard, page, mark.pages(), true);
+        });
+    }
+
+    /// Gives a range, whose mark is held, to its shard; to another thread's without its lock.
+    pub(super) fn put(&self, inside: &Inside<'_>, page: usize, pages: usize, dirty: bool) {
         let marks = self.window.marks();
         if self.guard && self.set_guard(page + pages, false).is_err() {
             // It would be given out with a hole in it: tried again by the next call that takes a lock.
             self.deferred.push(&marks, page);
             return;
         }
-        let shard = &self.shards[self.shard_of(page)];
+        let number = self.shard_of(page);
+        let shard = &self.shards[number];
+        // Where nothing is kept, it goes to the kernel now.
+        if dirty && number != self.own_shard(inside) && self.keeps() {
+            shard.returned.push(&marks, page);
+        } else {
+            self.put_in(shard, page, pages, dirty);
+        }
+    }
+
+    fn put_in(&self, shard: &Shard, page: usize, pages: usize, mut dirty: bool) {
+        let marks = self.window.marks();
         let total = self.with_guard(pages);
         if dirty && !self.make_room(total) {
             // The guard's page, too: it may hold what was left there before it was one.

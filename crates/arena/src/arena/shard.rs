@@ -18,6 +18,7 @@ use stopgap_placement::{PlaceError, Policy, Range, Request, Space, Stopgap};
 use super::cache::Entry;
 use super::heap::{self, Heap};
 use super::lock_free::lock::Lock;
+use super::lock_free::marks::Deferred;
 use super::window::{BATCH, Old, Run, WORD, Which, Window};
 use crate::error::{Error, Result};
 use crate::sys::memory::{self as sys, Span};
@@ -32,6 +33,9 @@ const HUGE: usize = 32 << 20;
 /// See the module.
 pub(super) struct Shard {
     pub(super) lock: Lock,
+    /// Ranges that threads of other shards freed, whose marks are held. Who places in this shard takes them back; so does the
+    /// next [`super::Inner::decay`].
+    pub(super) returned: Deferred,
     ranges: UnsafeCell<Ranges>,
 }
 
@@ -114,6 +118,7 @@ impl Shard {
         let of_heap = unsafe { heap.memory() };
         Ok(Shard {
             lock: Lock::new(),
+            returned: Deferred::new(),
             ranges: UnsafeCell::new(Ranges {
                 // Nobody can make room elsewhere: a request fails only where no hole fits.
                 space: Stopgap::new_in(space, of_heap).certain(),

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cache::Cache;
+use super::fork::SERVING;
 use super::{Inner, threads};
 
 /// What an arena holds and has done. Read while others go on, so that sums may be off by what is on its way.
@@ -79,9 +80,16 @@ impl Inner {
         let window = &self.window;
         let bytes = |pages: usize| (pages as u64) << window.shift;
         let accessible = || {
+            if self.state.load(Ordering::Relaxed) == SERVING {
+                self.shards
+                    .iter()
+                    .for_each(|shard| self.take_returned(shard));
+            }
             let of = |shard| self.locked(shard, |ranges| ranges.accessible());
             self.shards.iter().map(|shard| of(shard).unwrap_or(0)).sum()
         };
+        // Before what is kept is counted: it takes back what was freed elsewhere.
+        let accessible = bytes(threads::inside(|_| accessible(), || 0));
         let caches = window.caches(threads::numbers());
         let mut sums = [0_u64; 4];
         for Counts(counts) in caches
@@ -97,7 +105,7 @@ impl Inner {
         let cached = caches.iter().map(|cache| bytes(cache.pages())).sum();
         Statistics {
             window: window.span.bytes as u64,
-            accessible: bytes(threads::inside(|_| accessible(), || 0)),
+            accessible,
             buffers: given.saturating_sub(taken),
             buffer_bytes: given_bytes.saturating_sub(taken_bytes),
             kept: bytes(window.kept.load(Ordering::Relaxed)) + cached,

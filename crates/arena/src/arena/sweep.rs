@@ -99,22 +99,25 @@ impl Inner {
         drop(self.lock_purging());
     }
 
-    fn empty(&self, cache: &Cache) {
+    fn empty(&self, inside: &Inside<'_>, cache: &Cache) {
         cache.drain(|pages, entry| {
-            self.put(entry.page, pages, entry.dirty);
+            self.put(inside, entry.page, pages, entry.dirty);
         });
     }
 
     pub(super) fn empty_caches(&self, inside: &Inside<'_>) {
         if let Some(cache) = self.cache(inside) {
-            self.empty(cache);
+            self.empty(inside, cache);
         }
         threads::orphans(|number| {
             if let Some(cache) = self.window.cache(number) {
-                self.empty(cache);
+                self.empty(inside, cache);
             }
         });
         self.take_deferred(inside);
+        self.shards
+            .iter()
+            .for_each(|shard| self.take_returned(shard));
     }
 
     /// Takes back buffers that signal handlers freed, and those that still have their guard.
@@ -161,6 +164,9 @@ impl Inner {
         if !self.keeps() {
             return Ok(0);
         }
+        self.shards
+            .iter()
+            .for_each(|shard| self.take_returned(shard));
         if self.window.kept.load(Ordering::Relaxed) == 0 {
             self.begin_half(now);
             return Ok(0);

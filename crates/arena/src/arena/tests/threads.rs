@@ -207,3 +207,50 @@ fn handlers_at_exit_may_use_it() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
 }
+
+/// While the lock of a shard is held, a thread of another one frees what lies there; who places there gets it.
+#[test]
+fn others_free_without_the_lock() {
+    let arena = arena(64 << 30);
+    if arena.0.shards.len() < 2 {
+        return skip(&Skip::machine("two shards: this machine has one CPU"));
+    }
+    // More than a thread's cache keeps.
+    let len = 100 * page();
+    let at = arena.alloc(len, 1).unwrap();
+    let start = at.addr().get();
+    let page = arena.0.window.page_at(start).unwrap();
+    let number = arena.0.shard_of(page);
+    let shard = &arena.0.shards[number];
+    let begin = Barrier::new(8);
+    let freed = std::sync::atomic::AtomicBool::new(false);
+    let (done, ends) = mpsc::channel();
+    let ended = std::thread::scope(|scope| {
+        shard.lock.keep_locked();
+        for _ in 0..8 {
+            let (done, arena) = (done.clone(), &arena);
+            let (begin, freed) = (&begin, &freed);
+            scope.spawn(move || {
+                let own =
+                    crate::arena::threads::inside(|inside| arena.0.own_shard(inside), || number);
+                // All live at once: their numbers differ.
+                begin.wait();
+                if own != number && !freed.swap(true, Ordering::Relaxed) {
+                    free(arena, address(start), len).unwrap();
+                }
+                done.send(()).unwrap();
+            });
+        }
+        let ended = (0..8)
+            .map(|_| ends.recv_timeout(Duration::from_secs(60)))
+            .all(|end| end.is_ok());
+        shard.lock.unlock();
+        ended
+    });
+    assert!(ended, "a free waited for the lock");
+    assert!(freed.load(Ordering::Relaxed), "all threads had one shard");
+    assert_eq!(arena.statistics().buffers, 0);
+    assert!(shard.returned.is_empty());
+    assert_eq!(arena.statistics().kept, len as u64);
+    assert_eq!(free(&arena, at, len), Err(Error::Freed { address: start }));
+}
