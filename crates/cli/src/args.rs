@@ -382,9 +382,13 @@ pub fn command() -> clap::Command {
 /// # Errors
 /// [`Failure`]: what is wrong with it, in one line, or that help was asked for and is printed.
 pub fn parse<A: Parser>() -> Result<A, Failure> {
-    let words: Vec<OsString> = std::env::args_os().collect();
-    let mut program = A::command().color(voice::colour_of_help(&words));
-    let matches = program.try_get_matches_from_mut(&words);
+    parse_words(&std::env::args_os().collect::<Vec<_>>())
+}
+
+/// Reads `words`, program name first, as [`parse`] does.
+pub(crate) fn parse_words<A: Parser>(words: &[OsString]) -> Result<A, Failure> {
+    let mut program = A::command().color(voice::colour_of_help(words));
+    let matches = program.try_get_matches_from_mut(words);
     let read = matches.and_then(|mut matches| A::from_arg_matches_mut(&mut matches));
     read.map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp
@@ -404,12 +408,12 @@ pub fn parse<A: Parser>() -> Result<A, Failure> {
             }
         }
         _ => Failure::Told {
-            message: one_line(&error, &program, &words),
+            message: one_line(&error, &program, words),
             status: match words.get(1).and_then(|word| word.to_str()) {
                 // A drop-in, down to its exit status.
                 Some("ministat") => crate::ministat::WRONG,
                 // The others are the command's.
-                Some(word) if has_status_of_command(word, &words) => NOT_THE_COMMAND,
+                Some(word) if has_status_of_command(word, words) => NOT_THE_COMMAND,
                 _ => ERROR,
             },
         },

@@ -27,6 +27,29 @@ const MOST: u64 = 10_000;
 /// status says that it was.
 pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
     signals::install();
+    let (explain, damaged) = document(args)?;
+    if args.json {
+        output::print(&explain.to_json())?;
+    } else {
+        let style = voice::style();
+        let show = match style.verbose {
+            true => Show::All,
+            false => Show::Story,
+        };
+        output::screen(&screen(&explain.findings, style, show))?;
+    }
+    let Some(damaged) = damaged else {
+        return Ok(ExitCode::from(DONE));
+    };
+    let _ = damaged.report(); // the status is ours: what was printed is not the whole
+    Ok(ExitCode::from(ERROR))
+}
+
+/// The document, and why the trace was not read to its end.
+///
+/// # Errors
+/// Where there is nothing of it to explain, or a flag asks for what cannot be.
+pub(crate) fn document(args: &args::Explain) -> Result<(Explain, Option<Failure>), Failure> {
     let top = usize::try_from(args.top.min(MOST)).unwrap_or(usize::MAX);
     if args.top > MOST {
         return Err(Failure::error(format!(
@@ -79,21 +102,7 @@ pub(crate) fn run(args: &args::Explain) -> Result<ExitCode, Failure> {
             (false, false) => {}
         }
     }
-    if args.json {
-        output::print(&explain.to_json())?;
-    } else {
-        let style = voice::style();
-        let show = match style.verbose {
-            true => Show::All,
-            false => Show::Story,
-        };
-        output::screen(&screen(&explain.findings, style, show))?;
-    }
-    let Some(damaged) = damaged else {
-        return Ok(ExitCode::from(DONE));
-    };
-    let _ = damaged.report(); // the status is ours: what was printed is not the whole
-    Ok(ExitCode::from(ERROR))
+    Ok((explain, damaged))
 }
 
 /// A trace, explained as far as it can be read.

@@ -70,6 +70,15 @@ impl Failure {
         self
     }
 
+    /// The line that [`Failure::report`] prints; empty where the output is already printed.
+    #[must_use]
+    pub fn message(self) -> String {
+        match self {
+            Failure::Told { message, .. } => message,
+            Failure::Silent { .. } => String::new(),
+        }
+    }
+
     /// Prints the message to standard error and returns the exit status.
     #[must_use]
     pub fn report(self) -> ExitCode {

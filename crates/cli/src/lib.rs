@@ -2,8 +2,8 @@
 //! have no other user: `watch` decides what fires and how often a window is written, `fixes` tries fixes, `prices` fits prices
 //! to a probe's series, and `prediction` sets a model beside them.
 //!
-//! It is a library for the sake of one other program, `stopgap-bench`, which runs [`replay`] with
-//! the peers' allocators beside our policies: same flags, same table, same record.
+//! It is a library for the sake of two others: `stopgap-bench` runs [`replay`] with the peers' allocators beside our policies
+//! (same flags, same table, same record), and the Python package calls what [`library`] has.
 //!
 //! | module | what |
 //! |---|---|
@@ -15,6 +15,7 @@
 //! | `output` | writing the record and printing, with nothing lost |
 //! | `fixes` | what the arena's fixes would bring here |
 //! | `voice` | how much is printed, how wide, and whether in colour |
+//! | [`library`] | the commands that only read, for another program: documents instead of prints |
 //! | `whole_file` | writing a file that is there whole or not at all |
 //! | `failure` | one line on standard error and the exit status |
 
@@ -30,6 +31,7 @@ mod failure;
 pub mod fixes;
 mod input_file;
 mod kernels;
+pub mod library;
 mod ministat;
 mod output;
 mod places;

@@ -8,7 +8,7 @@ use stopgap_events::units::Nanos;
 use stopgap_kernel::Linux;
 use stopgap_kernel::clock::Clock;
 
-use crate::voice;
+use crate::{library, voice};
 
 /// Length of every bar.
 const ALL: u64 = 1_000;
@@ -26,7 +26,7 @@ pub fn progress_bar() -> ProgressBar {
 }
 
 fn bar(template: &str) -> ProgressBar {
-    if voice::quiet() || voice::dumb() {
+    if library::is_caller() || voice::quiet() || voice::dumb() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(ALL), ProgressDrawTarget::stderr());

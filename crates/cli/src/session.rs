@@ -1,5 +1,6 @@
 //! The setup of each run, and its undoing at the end.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use stopgap_events::machine::{Environment, Missing};
@@ -18,7 +19,7 @@ use crate::args::Common;
 use crate::failure::Failure;
 use crate::fixes::{self, Allowed};
 use crate::progress::Progress;
-use crate::{places, voice};
+use crate::{library, places, voice};
 
 /// A run in progress.
 pub(crate) struct Session {
@@ -218,9 +219,11 @@ pub(crate) fn memory(given: Option<Bytes>) -> Result<Bytes, Failure> {
 
 /// The command line, program name first.
 pub(crate) fn command() -> Vec<String> {
-    std::env::args_os()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect()
+    let text = |word: &OsStr| word.to_string_lossy().into_owned();
+    match library::words() {
+        Some(words) => words.iter().map(|word| text(word)).collect(),
+        None => std::env::args_os().map(|word| text(&word)).collect(),
+    }
 }
 
 /// Undoes what killed runs left, where that usually is, and says so. Each command begins with it.
@@ -248,7 +251,7 @@ pub fn put_back(system: &Linux, directory: &Path) {
 
 /// Prints a note or a warning to standard error, unless `--quiet` asks for errors only.
 pub fn tell(line: &str) {
-    if !voice::quiet() {
+    if !library::hears(line) && !voice::quiet() {
         tell_error(line);
     }
 }

@@ -13,6 +13,7 @@
 //! * [`kernel_event`]: what the fields of the kernel's events mean, for records and texts alike.
 //! * [`text`]: what `perf script`, `trace-cmd report` and the kernel print.
 //! * [`Waits`]: waits made of switches and wake-ups.
+//! * [`trace_id`]: what a trace is known by, made from its content.
 //! * [`Input`]: any of them, whichever it is.
 //! * [`Anonymous`]: a trace without names, to be given away.
 //! * [`export`]: the forms of other tools, to look at.
@@ -27,6 +28,7 @@ mod column;
 mod error;
 pub mod export;
 pub mod file;
+mod identity;
 mod input;
 pub mod kernel_event;
 mod kind;
@@ -44,6 +46,7 @@ pub use cell::Text;
 pub use check::Check;
 pub use column::{Column, ColumnType};
 pub use error::{Error, Place};
+pub use identity::trace_id;
 pub use input::{Input, is_trace};
 pub use kind::{KINDS, Kind, Reclaimer, Stack};
 pub use metadata::{Clock, Conditions, Loss, Machine, MappedFile, Metadata, NOBODY};

@@ -1,0 +1,149 @@
+//! The command's documents: as JSON, as tables, as text and as a page.
+
+use std::ffi::OsString;
+
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use serde::{Deserialize, Serialize};
+use stopgap_cli::library;
+use stopgap_report::Style;
+use stopgap_report::explain::{Show, screen};
+use stopgap_report::html::{self, Source};
+use stopgap_stats::document::Document as _;
+use stopgap_stats::explain::{Explain, Idleness, Waiting};
+
+use crate::call::{Noted, guarded, of_command};
+use crate::table::Table;
+
+/// A document of the command.
+#[pyclass(frozen, module = "stopgap._stopgap")]
+pub(crate) struct Document {
+    json: String,
+    kind: Kind,
+    /// Why the trace was not read to its end.
+    #[pyo3(get)]
+    damaged: Option<String>,
+}
+
+enum Kind {
+    Explain(Box<Explain>),
+}
+
+/// What `stopgap explain` finds, by the words of its command line, and notes.
+#[pyfunction]
+pub(crate) fn explain(py: Python<'_>, words: Vec<OsString>) -> PyResult<Noted<Document>> {
+    let (explained, notes) = of_command(py, words, library::explain)?;
+    let document = Document {
+        json: explained.document.to_json(),
+        kind: Kind::Explain(Box::new(explained.document)),
+        damaged: explained.damaged,
+    };
+    Ok((document, notes))
+}
+
+#[pymethods]
+impl Document {
+    /// The document as the command prints it with `--json`, without the line feed at the end.
+    fn json(&self) -> &str {
+        &self.json
+    }
+
+    /// The table of that name.
+    fn table(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
+        guarded(py, || match &self.kind {
+            Kind::Explain(explain) => of_explain(explain, name),
+        })
+    }
+
+    /// What the command shows on a terminal of `width` columns without colour.
+    fn text(&self, py: Python<'_>, width: u16, verbose: bool) -> PyResult<String> {
+        let style = Style {
+            width,
+            colour: false,
+            verbose,
+        };
+        guarded(py, || {
+            Ok(match &self.kind {
+                Kind::Explain(explain) => {
+                    let show = if verbose { Show::All } else { Show::Story };
+                    screen(&explain.findings, style, show)
+                }
+            })
+        })
+    }
+
+    /// The page that `stopgap report` makes of it: HTML that loads nothing and runs nothing.
+    fn page(&self, py: Python<'_>, name: &str) -> PyResult<String> {
+        guarded(py, || {
+            let document = match &self.kind {
+                Kind::Explain(explain) => html::Document::Explain(explain.clone()),
+            };
+            let name = name.to_owned();
+            Ok(html::page(&[Source { name, document }]))
+        })
+    }
+}
+
+fn of_explain(explain: &Explain, name: &str) -> PyResult<Table> {
+    let findings = &explain.findings;
+    let chains = findings.chains.as_ref();
+    match name {
+        "stalls" => Table::of_rows(&findings.slow),
+        "waits" => {
+            let waiting = chains.map(|chains| &chains.waiting);
+            let rows = waiting.into_iter().flatten().map(Wait::from);
+            Table::of_rows(&rows.collect::<Vec<_>>())
+        }
+        "blame" => Table::of_rows(chains.map_or(&[][..], |chains| &chains.blame)),
+        "round_trips" => Table::of_rows(&findings.switches.pairs),
+        "tasks" => Table::of_rows(&findings.tasks),
+        "calls" => Table::of_rows(&findings.calls),
+        _ => Err(PyKeyError::new_err(name.to_owned())),
+    }
+}
+
+/// Waits of threads of one name for one thing, without the tree below them.
+#[derive(Serialize, Deserialize)]
+struct Wait {
+    task: String,
+    threads: u64,
+    cause: String,
+    text: String,
+    call: Option<String>,
+    place: Option<String>,
+    idleness: Idleness,
+    waits: u64,
+    total_ns: u64,
+    longest_ns: u64,
+    longest_at_ns: u64,
+    longest_tid: u32,
+    /// The word of what was behind most of the time.
+    behind: Option<String>,
+    /// The thread that was.
+    behind_task: Option<String>,
+    /// The share of the time that it was, 0 to 1.
+    behind_share: Option<f64>,
+}
+
+impl From<&Waiting> for Wait {
+    fn from(waiting: &Waiting) -> Wait {
+        let behind = waiting.links.first();
+        Wait {
+            task: waiting.task.clone(),
+            threads: waiting.threads,
+            cause: waiting.cause.clone(),
+            text: waiting.text.clone(),
+            call: waiting.call.clone(),
+            place: waiting.place.clone(),
+            idleness: waiting.idleness,
+            waits: waiting.waits,
+            total_ns: waiting.total_ns,
+            longest_ns: waiting.longest_ns,
+            longest_at_ns: waiting.longest_at_ns,
+            longest_tid: waiting.longest_tid,
+            behind: behind.map(|link| link.cause.clone()),
+            behind_task: behind.and_then(|link| link.task.clone()),
+            behind_share: behind.map(|link| link.share),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The extension module `stopgap._stopgap`: what the command's library makes, for Python. The package beside it, `stopgap`,
+//! checks arguments, makes command lines of them, and is what people call.
+
+mod call;
+mod document;
+mod identity;
+mod table;
+
+use pyo3::prelude::*;
+
+/// Traces explained, replayed and compared; see the package `stopgap`.
+#[pymodule]
+mod _stopgap {
+    #[pymodule_export]
+    use crate::call::Error;
+    #[pymodule_export]
+    use crate::document::{Document, explain};
+    #[pymodule_export]
+    use crate::identity::{identity, identity_of};
+    #[pymodule_export]
+    use crate::table::Table;
+}

@@ -1,0 +1,15 @@
+"""Find the stall, name its cause, try the fix: traces of Linux machines, explained, replayed and compared.
+
+The functions are those of the command ``stopgap``, with the same options, errors and documents. Tables are handed over
+without a copy through Arrow's PyCapsule interface: ``pyarrow.table(t)``, ``polars.DataFrame(t)``, ``duckdb.sql("from t")``.
+Work is done without the GIL; Ctrl-C ends it. Times are nanoseconds, sizes bytes, unless a name says otherwise, and what is
+unknown is ``None``, never 0.
+"""
+
+from ._explain import Findings, explain
+from ._identity import identity
+from ._stopgap import Error
+from ._table import Table
+from ._words import Note
+
+__all__ = ["Error", "Findings", "Note", "Table", "explain", "identity"]
