@@ -1,7 +1,6 @@
 //! Between a call from Python and the work: threads, Ctrl-C, errors and panics.
 
 use std::any::Any;
-use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -11,7 +10,8 @@ use std::time::Duration;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use stopgap_cli::{Failure, library};
+use stopgap_cli::Failure;
+use stopgap_cli::library::{self, Told};
 
 create_exception!(
     stopgap,
@@ -32,15 +32,14 @@ static RUNNING: AtomicUsize = AtomicUsize::new(0);
 /// What a call gives: its result, and notes that the command would print on standard error.
 pub(crate) type Noted<T> = (T, Vec<String>);
 
-/// Does `work` with the words of a command line, in a thread of its own without the GIL. Ctrl-C ends it, and with it all other calls
+/// Does `work`, a command's, in a thread of its own without the GIL. Ctrl-C ends it, and with it all other calls
 /// of this process.
 ///
 /// # Errors
 /// `Error` with the command's text, `KeyboardInterrupt`, and `RuntimeError` after a panic.
 pub(crate) fn of_command<T: Send + 'static>(
     py: Python<'_>,
-    words: Vec<OsString>,
-    work: fn(&[OsString]) -> Result<library::Told<T>, Failure>,
+    work: impl FnOnce() -> Result<Told<T>, Failure> + Send + 'static,
 ) -> PyResult<Noted<T>> {
     let (sends, mut result) = sync_channel(1);
     RUNNING.fetch_add(1, Ordering::SeqCst);
@@ -48,7 +47,7 @@ pub(crate) fn of_command<T: Send + 'static>(
         .name("stopgap".to_owned())
         .stack_size(STACK)
         .spawn(move || {
-            let done = catch_unwind(|| work(&words));
+            let done = catch_unwind(AssertUnwindSafe(work));
             if RUNNING.fetch_sub(1, Ordering::SeqCst) == 1 {
                 library::go_on();
             }

@@ -4,13 +4,19 @@ use std::ffi::OsString;
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use stopgap_cli::library;
-use stopgap_report::Style;
+use stopgap_cli::library::{self, Compared};
+use stopgap_events::question::Question;
+use stopgap_report::compare::Beside;
 use stopgap_report::explain::{Show, screen};
 use stopgap_report::html::{self, Source};
+use stopgap_report::{Style, moved};
+use stopgap_stats::compare::Comparison;
+use stopgap_stats::compare::moved::Moved;
 use stopgap_stats::document::Document as _;
 use stopgap_stats::explain::{Explain, Idleness, Waiting};
+use stopgap_stats::replay::{Replay, Row};
 
 use crate::call::{Noted, guarded, of_command};
 use crate::table::Table;
@@ -27,18 +33,58 @@ pub(crate) struct Document {
 
 enum Kind {
     Explain(Box<Explain>),
+    Replay(Box<Replay>),
+    Compare(Box<Comparison>),
+    Moved(Box<Moved>),
+}
+
+impl Document {
+    fn whole(json: String, kind: Kind) -> Document {
+        Document {
+            json,
+            kind,
+            damaged: None,
+        }
+    }
 }
 
 /// What `stopgap explain` finds, by the words of its command line, and notes.
 #[pyfunction]
 pub(crate) fn explain(py: Python<'_>, words: Vec<OsString>) -> PyResult<Noted<Document>> {
-    let (explained, notes) = of_command(py, words, library::explain)?;
+    let (explained, notes) = of_command(py, move || library::explain(&words))?;
     let document = Document {
         json: explained.document.to_json(),
         kind: Kind::Explain(Box::new(explained.document)),
         damaged: explained.damaged,
     };
     Ok((document, notes))
+}
+
+/// What `stopgap replay` finds, by the words of its command line, and notes.
+#[pyfunction]
+pub(crate) fn replay(py: Python<'_>, words: Vec<OsString>) -> PyResult<Noted<Document>> {
+    let (replay, notes) = of_command(py, move || library::replay(&words))?;
+    Ok((
+        Document::whole(replay.to_json(), Kind::Replay(Box::new(replay))),
+        notes,
+    ))
+}
+
+/// What `stopgap compare` finds, by the words of its command line, and notes.
+#[pyfunction]
+pub(crate) fn compare(py: Python<'_>, words: Vec<OsString>) -> PyResult<Noted<Document>> {
+    let (compared, notes) = of_command(py, move || library::compare(&words))?;
+    let document = match compared {
+        Compared::Runs(runs) => Document::whole(runs.to_json(), Kind::Compare(runs)),
+        Compared::Traces(moved) => Document::whole(moved.to_json(), Kind::Moved(moved)),
+    };
+    Ok((document, notes))
+}
+
+/// What `stopgap ministat` prints, by the words of its command line, and notes.
+#[pyfunction]
+pub(crate) fn ministat(py: Python<'_>, words: Vec<OsString>) -> PyResult<Noted<String>> {
+    of_command(py, move || library::ministat(&words))
 }
 
 #[pymethods]
@@ -52,6 +98,17 @@ impl Document {
     fn table(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
         guarded(py, || match &self.kind {
             Kind::Explain(explain) => of_explain(explain, name),
+            Kind::Replay(replay) => of_replay(replay, name),
+            Kind::Compare(comparison) => match name {
+                "figures" => Table::of_rows(&comparison.endpoints),
+                "environment" => Table::of_rows(&comparison.environment),
+                _ => Err(none(name)),
+            },
+            Kind::Moved(moved) => match name {
+                "figures" => Table::of_rows(&moved.figures),
+                "environment" => Table::of_rows(&moved.environment),
+                _ => Err(none(name)),
+            },
         })
     }
 
@@ -68,6 +125,9 @@ impl Document {
                     let show = if verbose { Show::All } else { Show::Story };
                     screen(&explain.findings, style, show)
                 }
+                Kind::Replay(it) => stopgap_report::replay::screen(it, style),
+                Kind::Compare(it) => stopgap_report::compare::screen(it, &Beside::default(), style),
+                Kind::Moved(it) => moved::screen(it, None, style),
             })
         })
     }
@@ -76,12 +136,37 @@ impl Document {
     fn page(&self, py: Python<'_>, name: &str) -> PyResult<String> {
         guarded(py, || {
             let document = match &self.kind {
-                Kind::Explain(explain) => html::Document::Explain(explain.clone()),
+                Kind::Explain(it) => html::Document::Explain(it.clone()),
+                Kind::Replay(it) => html::Document::Replay(it.clone()),
+                Kind::Compare(it) => html::Document::Compare(it.clone()),
+                Kind::Moved(it) => html::Document::Other(Box::new(html::moved::record(it, name))),
             };
             let name = name.to_owned();
             Ok(html::page(&[Source { name, document }]))
         })
     }
+}
+
+fn none(name: &str) -> PyErr {
+    PyKeyError::new_err(name.to_owned())
+}
+
+fn of_replay(replay: &Replay, name: &str) -> PyResult<Table> {
+    let rows = &replay.rows;
+    match (name, replay.question) {
+        ("growth", _) => Table::of_rows(&replay.growth),
+        ("rows", Question::Placement) => of_some(rows.iter().filter_map(Row::placement)),
+        ("rows", Question::Chunks) => of_some(rows.iter().filter_map(Row::chunks)),
+        ("rows", Question::Roundtrip) => of_some(rows.iter().filter_map(Row::roundtrip)),
+        _ => Err(none(name)),
+    }
+}
+
+fn of_some<'r, T>(rows: impl Iterator<Item = &'r T>) -> PyResult<Table>
+where
+    T: Clone + Serialize + DeserializeOwned + 'r,
+{
+    Table::of_rows(&rows.cloned().collect::<Vec<T>>())
 }
 
 fn of_explain(explain: &Explain, name: &str) -> PyResult<Table> {
@@ -98,7 +183,7 @@ fn of_explain(explain: &Explain, name: &str) -> PyResult<Table> {
         "round_trips" => Table::of_rows(&findings.switches.pairs),
         "tasks" => Table::of_rows(&findings.tasks),
         "calls" => Table::of_rows(&findings.calls),
-        _ => Err(PyKeyError::new_err(name.to_owned())),
+        _ => Err(none(name)),
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod call;
 mod document;
+mod events;
 mod identity;
 mod table;
 
@@ -14,7 +15,9 @@ mod _stopgap {
     #[pymodule_export]
     use crate::call::Error;
     #[pymodule_export]
-    use crate::document::{Document, explain};
+    use crate::document::{Document, compare, explain, ministat, replay};
+    #[pymodule_export]
+    use crate::events::{columns, read_trace};
     #[pymodule_export]
     use crate::identity::{identity, identity_of};
     #[pymodule_export]

@@ -6,10 +6,28 @@ Work is done without the GIL; Ctrl-C ends it. Times are nanoseconds, sizes bytes
 unknown is ``None``, never 0.
 """
 
+from ._compare import Comparison, compare, ministat
 from ._explain import Findings, explain
 from ._identity import identity
+from ._replay import Replay, replay_chunks, replay_placement, replay_roundtrip
 from ._stopgap import Error
 from ._table import Table
+from ._trace import read_trace
 from ._words import Note
 
-__all__ = ["Error", "Findings", "Note", "Table", "explain", "identity"]
+__all__ = [
+    "Comparison",
+    "Error",
+    "Findings",
+    "Note",
+    "Replay",
+    "Table",
+    "compare",
+    "explain",
+    "identity",
+    "ministat",
+    "read_trace",
+    "replay_chunks",
+    "replay_placement",
+    "replay_roundtrip",
+]

@@ -2,7 +2,7 @@
 
 from . import _stopgap
 from ._document import Document
-from ._words import call, flag, integer, operands, path, text
+from ._words import Words, call, integer, path, text
 
 
 class Findings(Document):
@@ -93,10 +93,10 @@ def explain(trace, *, top=None, frame_marker=None, request=None):
     trace that is damaged later is explained up to there: see :attr:`Findings.damaged`.
     """
     name = path("trace", trace)
-    words = ["explain"]
-    flag(words, "--top", lambda name, value: integer(name, value, 0, 10_000), "top", top)
-    flag(words, "--frame-marker", text, "frame_marker", frame_marker)
-    flag(words, "--request", text, "request", request)
+    words = Words("explain")
+    words.flag("--top", lambda name, value: integer(name, value, 0, 10_000), "top", top)
+    words.flag("--frame-marker", text, "frame_marker", frame_marker)
+    words.flag("--request", text, "request", request)
     words.append("--json")
-    operands(words, [name])
+    words.operands([name])
     return Findings(call(_stopgap.explain, words), name)

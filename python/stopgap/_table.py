@@ -13,25 +13,25 @@ class Table:
     """
 
     def __init__(self, inner):
-        self._inner = inner
+        self._rows = inner
 
     def __arrow_c_stream__(self, requested_schema=None):
-        return self._inner.__arrow_c_stream__(requested_schema)
+        return self._rows.__arrow_c_stream__(requested_schema)
 
     def __arrow_c_schema__(self):
-        return self._inner.__arrow_c_schema__()
+        return self._rows.__arrow_c_schema__()
 
     def __len__(self):
-        return len(self._inner)
+        return len(self._rows)
 
     @property
     def column_names(self):
         """Names of the columns, in their order."""
-        return self._inner.column_names
+        return self._rows.column_names
 
     def to_pylist(self):
         """Returns the rows as a list of dictionaries."""
-        return json.loads(self._inner.json(0, len(self)))
+        return json.loads(self._rows.json(0, len(self)))
 
     def to_arrow(self):
         """Returns a ``pyarrow.Table`` of the same memory. Needs pyarrow, which nothing else here does."""
@@ -45,7 +45,7 @@ class Table:
         return f"<stopgap.Table: {len(self):,} rows of {', '.join(self.column_names)}>"
 
     def _repr_html_(self):
-        rows = json.loads(self._inner.json(0, SHOWN))
+        rows = json.loads(self._rows.json(0, SHOWN))
         names = [name for name in self.column_names if any(row.get(name) is not None for row in rows)]
         head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
         body = "".join(

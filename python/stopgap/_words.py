@@ -3,6 +3,8 @@
 import os
 import warnings
 
+from ._stopgap import Error
+
 
 class Note(UserWarning):
     """What the command would tell on standard error beside its result."""
@@ -72,22 +74,43 @@ def listed(of, name, value):
     return ",".join(made)
 
 
-def flag(words, option, of, name, value):
-    """Adds `option` with `value` to `words`, unless it is None. One word, so that a value may begin with a dash."""
-    if value is not None:
-        words.append(f"{option}={of(name, value)}")
+class Words(list):
+    """Words of a command line after the program's name, and of which argument each flag is."""
 
+    def __init__(self, *words):
+        super().__init__(words)
+        self.arguments = {}
 
-def operands(words, values):
-    """Adds paths or names. Where one begins with a dash, what follows is no flag."""
-    if any(value.startswith("-") for value in values):
-        words.append("--")
-    words.extend(values)
+    def flag(self, option, of, name, value):
+        """Adds `option` with `value`, unless it is None. One word, so that a value may begin with a dash."""
+        if value is not None:
+            self.append(f"{option}={of(name, value)}")
+            self.arguments[option] = name
+
+    def operands(self, values):
+        """Adds paths or names. Where one begins with a dash, what follows is no flag."""
+        if any(value.startswith("-") for value in values):
+            self.append("--")
+        self.extend(values)
+
+    def argument(self, message):
+        """Returns the name of the argument that an error of the command is about, or None."""
+        for option, name in self.arguments.items():
+            # As clap has it: '--seed <N>'; as the command itself: --seed 0: ...
+            if f"'{option} " in message or message.startswith(f"{option} "):
+                return name
+        return "policies" if "--policy" in self.arguments and message.startswith("unknown policy ") else None
 
 
 def call(function, words):
     """Calls the extension with the words of a command line; its notes become warnings."""
-    result, notes = function(["stopgap", *words])
+    try:
+        result, notes = function(["stopgap", *words])
+    except Error as error:
+        name = words.argument(str(error))
+        if name is None:
+            raise
+        raise Error(f"{name}: {error}") from None
     for note in notes:
         warnings.warn(note, Note, stacklevel=4)
     return result

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use stopgap_events::question::Question;
+use stopgap_kernel::signals;
 use stopgap_models::chunks::experiment::Device;
 use stopgap_report::advise as screen;
 use stopgap_stats::advise::{Advise, SCHEMA, rule};
@@ -15,6 +16,7 @@ use crate::{session, voice};
 
 /// Builds what `flags` say by every policy, chooses one, writes the record and prints it.
 pub(crate) fn chunks(flags: &AdviseChunks) -> Result<ExitCode, Failure> {
+    signals::install();
     let device = Device {
         sizes: flags.device,
         access: vec![flags.access],

@@ -27,6 +27,7 @@ use stopgap_kernel::clock::Clock;
 use stopgap_report::compare::{Beside, screen};
 use stopgap_report::gate::{self, Standing};
 use stopgap_stats::anytime::MARGIN;
+use stopgap_stats::compare::moved::Moved;
 use stopgap_stats::compare::{Comparison, Endpoint, Occasion, Options, Side, Word, compare};
 use stopgap_stats::document::Document;
 use stopgap_stats::gather::{Gathered, TESTED, names};
@@ -80,10 +81,37 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
     let junit = args.junit.as_deref().map(begin).transpose()?;
     let openmetrics = args.openmetrics.as_deref().map(begin).transpose()?;
 
-    let input = match asked {
+    let (comparison, input) = held(&asked, args, directory.as_deref())?;
+    if let Some(file) = junit {
+        file.write(&gate::junit(&comparison), &input.files)?;
+    }
+    if let Some(file) = openmetrics {
+        let name = file.path.file_stem().unwrap_or_default().to_string_lossy();
+        file.write(&gate::openmetrics(&comparison, &name), &input.files)?;
+    }
+    report(args, &comparison, &input, directory.as_deref())?;
+    if (args.bisect || args.fail_on.is_some())
+        && args.cannot_tell != Some(args::CannotTell::Pass)
+        && comparison.verdict.word == Word::NoDifferenceProven
+    {
+        tell(
+            "cannot tell: neither that it is worse, nor that it is not. Name with --endpoint what the question is, take a \
+             --margin that is wider than the noise and smaller than what is looked for, or make more runs",
+        );
+    }
+    Ok(ExitCode::from(status(args, comparison.verdict.word)))
+}
+
+/// Compares the sides, which are made here where they are commands.
+fn held(
+    asked: &Asked<'_>,
+    args: &args::Compare,
+    directory: Option<&Path>,
+) -> Result<(Comparison, Input), Failure> {
+    let input = match *asked {
         Asked::Commands(commands) => {
             let asked = of_commands(commands, args)?;
-            of_gathered(gather::gather(&asked, directory.as_deref())?, args)
+            of_gathered(gather::gather(&asked, directory)?, args)
         }
         Asked::One(path) => {
             let mut input = of_gathered((sides::gathered(path)?, Some(path.to_owned())), args);
@@ -107,24 +135,30 @@ pub(crate) fn run(args: &args::Compare) -> Result<ExitCode, Failure> {
         occasions.collect::<Vec<_>>()
     });
     comparison.look_at(&before, &after);
-    if let Some(file) = junit {
-        file.write(&gate::junit(&comparison), &input.files)?;
-    }
-    if let Some(file) = openmetrics {
-        let name = file.path.file_stem().unwrap_or_default().to_string_lossy();
-        file.write(&gate::openmetrics(&comparison, &name), &input.files)?;
-    }
-    report(args, &comparison, &input, directory.as_deref())?;
-    if (args.bisect || args.fail_on.is_some())
-        && args.cannot_tell != Some(args::CannotTell::Pass)
-        && comparison.verdict.word == Word::NoDifferenceProven
+    Ok((comparison, input))
+}
+
+/// What is compared: runs or traces.
+#[derive(Debug)]
+pub enum Compared {
+    /// Runs (`stopgap.compare/1`).
+    Runs(Box<Comparison>),
+    /// Traces (`stopgap.moved/1`).
+    Traces(Box<Moved>),
+}
+
+/// The document of two sides that are there. Nothing is made, written or printed.
+pub(crate) fn document(args: args::Compare) -> Result<Compared, Failure> {
+    let args = &chosen(args)?;
+    let asked = Asked::from_args(args)?;
+    if let Asked::Two(before, after) = asked
+        && let Some(sides) = moved::traces([before, after])?
     {
-        tell(
-            "cannot tell: neither that it is worse, nor that it is not. Name with --endpoint what the question is, take a \
-             --margin that is wider than the noise and smaller than what is looked for, or make more runs",
-        );
+        let moved = moved::document(&sides, [before, after], args)?;
+        return Ok(Compared::Traces(Box::new(moved)));
     }
-    Ok(ExitCode::from(status(args, comparison.verdict.word)))
+    let (comparison, _) = held(&asked, args, None)?;
+    Ok(Compared::Runs(Box::new(comparison)))
 }
 
 /// Compares the files that the occasions of a campaign made, each one occasion. Names the sides `names`.

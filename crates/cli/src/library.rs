@@ -12,9 +12,12 @@ use std::sync::atomic::Ordering;
 
 use stopgap_kernel::signals;
 use stopgap_stats::explain::Explain;
+use stopgap_stats::replay::Replay;
 
-use crate::args::{Args, Command, parse_words};
-use crate::{Failure, explain, input_file};
+use crate::args::{Args, Command, ReplayQuestion, parse_words};
+use crate::{Failure, compare, explain, input_file, ministat, replay};
+
+pub use crate::compare::Compared;
 
 thread_local! {
     /// The call in which this thread is.
@@ -59,6 +62,49 @@ pub fn explain(words: &[OsString]) -> Result<Told<Explained>, Failure> {
     })
 }
 
+/// Does what `stopgap replay` does with these words. `--no-record` is to be among them.
+///
+/// # Errors
+/// [`Failure`], as the command's.
+pub fn replay(words: &[OsString]) -> Result<Told<Replay>, Failure> {
+    call(words, |command| {
+        let Command::Replay(flags) = command else {
+            return Err(another());
+        };
+        let (replay, _) = match flags.question {
+            ReplayQuestion::Placement(flags) => replay::placement::outcome(&flags, &[]),
+            ReplayQuestion::Chunks(flags) => replay::chunks::replayed(&flags),
+            ReplayQuestion::Roundtrip(flags) => replay::roundtrip::outcome(&flags),
+            ReplayQuestion::Reclaim(_) => Err(another()),
+        }?;
+        Ok(replay)
+    })
+}
+
+/// Does what `stopgap compare` does with these words, which name files. Files beside the record are not written.
+///
+/// # Errors
+/// [`Failure`], as the command's.
+pub fn compare(words: &[OsString]) -> Result<Told<Compared>, Failure> {
+    call(words, |command| match command {
+        Command::Compare(flags) if flags.commands.is_empty() && flags.history.is_empty() => {
+            compare::document(flags)
+        }
+        _ => Err(another()),
+    })
+}
+
+/// Returns what `stopgap ministat` prints with these words, which name files.
+///
+/// # Errors
+/// [`Failure`], as the command's.
+pub fn ministat(words: &[OsString]) -> Result<Told<String>, Failure> {
+    call(words, |command| match command {
+        Command::Ministat(flags) if !flags.files.is_empty() => ministat::text(&flags),
+        _ => Err(another()),
+    })
+}
+
 /// Opens a trace for reading, as every command that reads one.
 ///
 /// # Errors
@@ -70,6 +116,12 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Ends all calls of this process as Ctrl-C ends the command, and those to come, until [`go_on`].
 pub fn interrupt() {
     signals::flag().store(true, Ordering::Relaxed);
+}
+
+/// Whether they are to end.
+#[must_use]
+pub fn interrupted() -> bool {
+    signals::interrupted()
 }
 
 /// Lets calls run again after [`interrupt`].

@@ -1,6 +1,6 @@
 //! `stopgap ministat`: FreeBSD's program, with what its t-test cannot say. `docs/compare.md` is its manual.
 
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -22,6 +22,15 @@ const MOST: Bytes = Bytes::mib(256);
 
 /// Reads the sets and prints what the original prints, and what its test does not fit.
 pub(crate) fn run(args: &args::Ministat) -> Result<ExitCode, Failure> {
+    let text = text(args)?;
+    let mut out = output::stdout();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    output::written_out(written)?;
+    Ok(ExitCode::from(DONE))
+}
+
+/// What it prints.
+pub(crate) fn text(args: &args::Ministat) -> Result<String, Failure> {
     let column = Column {
         number: column(&args.column)?,
         delimiters: match args.delimiters.as_deref() {
@@ -66,10 +75,7 @@ pub(crate) fn run(args: &args::Ministat) -> Result<ExitCode, Failure> {
         quiet: args.quiet,
         relative: !args.only_figures,
     };
-    let mut out = BufWriter::new(output::stdout());
-    let written = write!(out, "{}", Report::new(&sets, options)).and_then(|()| out.flush());
-    output::written_out(written)?;
-    Ok(ExitCode::from(DONE))
+    Ok(Report::new(&sets, options).to_string())
 }
 
 fn wrong(message: &str) -> Failure {

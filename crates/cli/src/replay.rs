@@ -4,7 +4,7 @@
 pub(crate) mod chunks;
 mod measured;
 mod memory_events;
-mod placement;
+pub(crate) mod placement;
 pub(crate) mod reclaim;
 pub(crate) mod roundtrip;
 

@@ -14,16 +14,23 @@ pub type Text = Rc<str>;
 
 /// The value of one cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Value<'a> {
+pub enum Value<'a> {
+    /// A number of a column without negative ones.
     Unsigned(u64),
+    /// A number of a column that may have negative ones.
     Signed(i64),
+    /// True or false.
     Bool(bool),
+    /// A text of the trace.
     Text(&'a Text),
+    /// A word of the schema.
     Word(&'static str),
 }
 
 impl<'a> Value<'a> {
-    pub(super) fn text(self) -> Option<&'a str> {
+    /// Returns the text of a cell that holds one.
+    #[must_use]
+    pub fn text(self) -> Option<&'a str> {
         match self {
             Value::Text(text) => Some(text),
             Value::Word(word) => Some(word),

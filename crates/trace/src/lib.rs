@@ -42,7 +42,7 @@ mod waits;
 
 pub use address_space::{AddressSpace, AddressSpaces, HEAP_END, Holes};
 pub use anonymous::Anonymous;
-pub use cell::Text;
+pub use cell::{Text, Value};
 pub use check::Check;
 pub use column::{Column, ColumnType};
 pub use error::{Error, Place};
@@ -54,7 +54,7 @@ pub use recorded::Recorded;
 pub use row::{Activity, Moment, Span, TaskCounts};
 pub use waits::Waits;
 
-use cell::{Cell, Get, Put, Value, Wrong};
+use cell::{Cell, Get, Put, Wrong};
 
 use stopgap_events::memory::MemoryEvent;
 use stopgap_events::units::Nanos;
@@ -95,6 +95,17 @@ impl Event {
             comm: None,
             kind: Kind::from(event),
         }
+    }
+
+    /// Calls `take` with each column that is not null and its value: the row of the trace file.
+    pub fn each_cell(&self, take: &mut dyn FnMut(Column, Value<'_>)) {
+        struct Each<'t>(&'t mut dyn FnMut(Column, Value<'_>));
+        impl Put for Each<'_> {
+            fn put_cell(&mut self, column: Column, value: Value<'_>) {
+                (self.0)(column, value);
+            }
+        }
+        self.put_cells(&mut (&mut Each(take) as &mut dyn Put));
     }
 
     fn put_cells(&self, to: &mut impl Put) {

@@ -10,7 +10,7 @@ use stopgap_kernel::clock::Clock;
 use stopgap_kernel::{Linux, signals};
 use stopgap_report::moved::screen;
 use stopgap_stats::compare::Difference;
-use stopgap_stats::compare::moved::{self, Account, Per, moved};
+use stopgap_stats::compare::moved::{self, Account, Moved, Per, moved};
 use stopgap_stats::document::Document;
 use stopgap_trace::{Metadata, NOBODY, is_trace};
 
@@ -57,6 +57,20 @@ pub(super) fn run(
     directory: Option<&Path>,
 ) -> Result<ExitCode, Failure> {
     signals::install();
+    let record = document(sides, given, args)?;
+    let name = output::name("moved", Linux.unix_seconds());
+    let printed = Printed::with(args.json);
+    output::document(&record.to_json(), &name, directory, printed, |path| {
+        screen(&record, path, voice::style())
+    })
+}
+
+/// Explains each and compares them.
+pub(super) fn document(
+    sides: &[Vec<PathBuf>; 2],
+    given: [&[PathBuf]; 2],
+    args: &args::Compare,
+) -> Result<Moved, Failure> {
     refuse(args)?;
     let mut seen = BTreeMap::new();
     let mut accounts = [Vec::new(), Vec::new()];
@@ -109,12 +123,7 @@ pub(super) fn run(
         environment,
         warnings,
     };
-    let record = moved(&accounts, options);
-    let name = output::name("moved", Linux.unix_seconds());
-    let printed = Printed::with(args.json);
-    output::document(&record.to_json(), &name, directory, printed, |path| {
-        screen(&record, path, voice::style())
-    })
+    Ok(moved(&accounts, options))
 }
 
 /// Flags of runs mean nothing for traces.

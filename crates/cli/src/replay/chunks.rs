@@ -27,11 +27,8 @@ use crate::output;
 
 /// Replays what `flags` say, writes the record and prints it.
 pub(crate) fn run(flags: &ReplayChunks) -> Result<ExitCode, Failure> {
-    let device = Device {
-        sizes: flags.device,
-        access: once(&flags.access),
-    };
     if flags.log {
+        let device = device(flags);
         let mut policies = policies(&flags.input.policy, Name::ALL)?;
         if flags.input.policy.is_empty() {
             policies = log::POLICIES.to_vec();
@@ -40,14 +37,29 @@ pub(crate) fn run(flags: &ReplayChunks) -> Result<ExitCode, Failure> {
         output::written_out(output::stdout().write_all(text.as_bytes()))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let outcome = outcome(&flags.input, &device)?;
-    outcome.destination.replay(&Replay {
+    signals::install();
+    let (replay, destination) = replayed(flags)?;
+    destination.replay(&replay)
+}
+
+/// The record, and where it is to go.
+pub(crate) fn replayed(flags: &ReplayChunks) -> Result<(Replay, Destination), Failure> {
+    let outcome = outcome(&flags.input, &device(flags))?;
+    let replay = Replay {
         seed: flags.input.seed,
         interrupted: outcome.interrupted,
         rows: outcome.rows.into_iter().map(Row::Chunks).collect(),
         chunks: Some(outcome.setting),
         ..record(Question::Chunks)
-    })
+    };
+    Ok((replay, outcome.destination))
+}
+
+fn device(flags: &ReplayChunks) -> Device {
+    Device {
+        sizes: flags.device,
+        access: once(&flags.access),
+    }
 }
 
 /// Rows of all policies.
@@ -62,7 +74,6 @@ pub(crate) struct Outcome {
 
 /// Carries out what `flags` say for `device`.
 pub(crate) fn outcome(flags: &ChunksInput, device: &Device) -> Result<Outcome, Failure> {
-    signals::install();
     let policies = policies(&flags.policy, Name::ALL)?;
     let input = input::input(flags, device)?;
     let memory = &input.memory;

@@ -44,6 +44,15 @@ const PEER_NS: u64 = 10_000_000_000;
 /// [`Failure`]: what is wrong with the flags, the trace or a policy's answer.
 pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> {
     signals::install();
+    let (replay, destination) = outcome(flags, peers)?;
+    destination.replay(&replay)
+}
+
+/// The record, and where it is to go.
+pub(crate) fn outcome(
+    flags: &Flags,
+    peers: &[fn() -> Entry],
+) -> Result<(Replay, Destination), Failure> {
     let entries = entries(&flags.policy, peers)?;
     let inputs = input::inputs(flags)?;
     let memory = session::memory(flags.memory)?;
@@ -89,7 +98,7 @@ pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> 
     })?;
 
     let rows: Vec<_> = measured.iter().map(|measured| &measured.row).collect();
-    destination.replay(&Replay {
+    let replay = Replay {
         seed: flags.seed,
         repetitions: inputs
             .iter()
@@ -105,7 +114,8 @@ pub fn run(flags: &Flags, peers: &[fn() -> Entry]) -> Result<ExitCode, Failure> 
             .map(|measured| Row::Placement(measured.row))
             .collect(),
         ..record(Question::Placement)
-    })
+    };
+    Ok((replay, destination))
 }
 
 /// The policies that were asked for, each once, and all of them where none was.

@@ -25,6 +25,12 @@ const MOST_ROUND_TRIPS: u64 = 1_000_000;
 /// Replays what `flags` say, writes the record and prints it.
 pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
     signals::install();
+    let (replay, destination) = outcome(flags)?;
+    destination.replay(&replay)
+}
+
+/// The record, and where it is to go.
+pub(crate) fn outcome(flags: &ReplayRoundtrip) -> Result<(Replay, Destination), Failure> {
     let rules = policies(&flags.policy, Rules::ALL)?;
     let mut seen = match &flags.trace {
         Some(path) => trace::read(path)?,
@@ -82,7 +88,7 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
             Ok(vec![Row::Roundtrip(row)])
         },
     )?;
-    destination.replay(&Replay {
+    let replay = Replay {
         seed: flags.seed,
         interrupted: signals::interrupted(),
         rows,
@@ -93,7 +99,8 @@ pub(crate) fn run(flags: &ReplayRoundtrip) -> Result<ExitCode, Failure> {
                 .map(|path| path.display().to_string()),
         }),
         ..record(Question::Roundtrip)
-    })
+    };
+    Ok((replay, destination))
 }
 
 /// The cells that the flags name.

@@ -1,0 +1,144 @@
+"""The package itself: identity, import, threads, Ctrl-C."""
+
+import io
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import stopgap
+
+from conftest import ROOT, WORKLOADS
+
+
+def test_identity_is_of_the_content(waits, tmp_path, made):
+    known = stopgap.identity(waits)
+    assert len(known["trace_id"]) == 32
+    assert known["host"] == "vm" and known["cpus"] == 2 and known["program"] == "sh"
+    assert known["date"] == "2026-11-25T12:10:41Z" and known["lost_events"] == 0
+    copy = tmp_path / "copy"
+    shutil.copy(waits, copy)
+    assert stopgap.identity(copy) == known
+    with open(waits, "rb") as file:
+        assert stopgap.identity(file) == known
+    lines = stopgap.identity(made(waits, "jsonl"))
+    assert {**lines, "trace_id": None} == {**known, "trace_id": None}
+
+
+def test_traces_have_ids_of_their_own(made):
+    ids = [
+        stopgap.identity(made(workload, "parquet", "--ops", "500", "--seed", seed))["trace_id"]
+        for workload in WORKLOADS[:6]
+        for seed in "123"
+    ]
+    assert len(set(ids)) == len(ids)
+
+
+def test_an_older_trace_knows_less(waits):
+    old = stopgap.identity(ROOT / "checks/compatibility/0.1.0/workload.parquet")
+    assert old["host"] is None and old["kernel"] is None and old["labels"] is None
+    assert list(old) == list(stopgap.identity(waits))
+
+
+class Counting(io.BytesIO):
+    """A file that counts what is read of it."""
+
+    read_bytes = 0
+
+    def read(self, size=-1):
+        data = super().read(size)
+        self.read_bytes += len(data)
+        return data
+
+
+def test_of_a_file_the_footer_is_enough(made):
+    large = made("pbobench", "parquet", "--ops", "200000").read_bytes()
+    file = Counting(large)
+    stopgap.identity(file, name="large")
+    assert file.read_bytes < len(large) / 2, f"{file.read_bytes} of {len(large)}"
+
+
+def test_what_cannot_be_identified(tmp_path):
+    with pytest.raises(stopgap.Error, match="nowhere"):
+        stopgap.identity("nowhere")
+    with pytest.raises(TypeError, match="^trace"):
+        stopgap.identity(3)
+    with pytest.raises(stopgap.Error, match="^cut: it ends before its footer does"):
+        stopgap.identity(io.BytesIO(b"PAR1abcdefgh"), name="cut")
+    with pytest.raises(stopgap.Error, match="binary"):
+        stopgap.identity(io.StringIO("text"))
+
+
+def test_import_is_quick_and_brings_no_other_library():
+    code = """
+import sys, time
+before = time.perf_counter()
+import stopgap
+took = time.perf_counter() - before
+print(took, [name for name in ("pyarrow", "ray", "numpy", "pandas") if name in sys.modules])
+"""
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
+    took, loaded = min((run.stdout.split(maxsplit=1) for run in runs), key=lambda run: float(run[0]))
+    assert loaded.strip() == "[]"
+    assert float(took) < 0.1, took
+
+
+def test_other_threads_run_meanwhile(made):
+    trace = made("frag", "parquet", "--ops", "200000")
+    turns, over = [], threading.Event()
+
+    def count():
+        while not over.is_set():
+            turns.append(time.perf_counter())
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    began = time.perf_counter()
+    stopgap.replay_placement(trace, policies=["linux-6.12", "linux-3.4"])
+    took = time.perf_counter() - began
+    over.set()
+    thread.join()
+    within = [turn for turn in turns if began <= turn <= began + took]
+    assert len(within) > took * 50, f"{len(within)} turns in {took:.3f} s"
+
+
+def test_ctrl_c_ends_a_call_and_the_next_one_works(waits):
+    code = """
+import os, signal, sys, threading, time, stopgap
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+began = time.perf_counter()
+try:
+    stopgap.replay_placement("pbobench", n=[20_000, 40_000], ops=20_000_000)
+except KeyboardInterrupt:
+    print(time.perf_counter() - began)
+print(stopgap.explain(sys.argv[1]).damaged)
+"""
+    done = subprocess.run([sys.executable, "-c", code, waits], capture_output=True, text=True, timeout=60, check=True)
+    took, damaged = done.stdout.split()
+    assert 0.4 < float(took) < 10 and damaged == "None", done.stdout
+
+
+def test_handlers_of_signals_stay_pythons(waits):
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    status = pathlib.Path("/proc/self/status").read_text()
+    stopgap.explain(waits)
+    stopgap.replay_placement("frag", policies="linux-6.12", n=100, ops=100)
+    after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    assert before == after
+    caught = [line for line in status.splitlines() if line.startswith("Sig")]
+    now = pathlib.Path("/proc/self/status").read_text()
+    assert caught == [line for line in now.splitlines() if line.startswith("Sig")]
+
+
+def test_nothing_is_printed_and_no_record_is_written(waits, tmp_path):
+    code = "import sys, stopgap; stopgap.explain(sys.argv[1]); stopgap.replay_placement('frag', n=100, ops=100)"
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code, waits], capture_output=True, text=True, env=environment, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+    assert list(tmp_path.iterdir()) == []
