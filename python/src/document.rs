@@ -1,5 +1,6 @@
 //! The command's documents: as JSON, as tables, as text and as a page.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use pyo3::exceptions::PyKeyError;
@@ -7,8 +8,8 @@ use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stopgap_cli::library::{self, Compared};
+use stopgap_events::machine::Missing;
 use stopgap_events::question::Question;
-use stopgap_report::compare::Beside;
 use stopgap_report::explain::{Show, screen};
 use stopgap_report::html::{self, Source};
 use stopgap_report::{Style, moved};
@@ -16,7 +17,8 @@ use stopgap_stats::compare::Comparison;
 use stopgap_stats::compare::moved::Moved;
 use stopgap_stats::document::Document as _;
 use stopgap_stats::explain::{Explain, Idleness, Waiting};
-use stopgap_stats::replay::{Replay, Row};
+use stopgap_stats::record::Parameter;
+use stopgap_stats::replay::{Beside, Replay, RoundtripRow, Row};
 
 use crate::call::{Noted, guarded, of_command};
 use crate::table::Table;
@@ -126,7 +128,11 @@ impl Document {
                     screen(&explain.findings, style, show)
                 }
                 Kind::Replay(it) => stopgap_report::replay::screen(it, style),
-                Kind::Compare(it) => stopgap_report::compare::screen(it, &Beside::default(), style),
+                Kind::Compare(it) => stopgap_report::compare::screen(
+                    it,
+                    &stopgap_report::compare::Beside::default(),
+                    style,
+                ),
                 Kind::Moved(it) => moved::screen(it, None, style),
             })
         })
@@ -157,7 +163,10 @@ fn of_replay(replay: &Replay, name: &str) -> PyResult<Table> {
         ("growth", _) => Table::of_rows(&replay.growth),
         ("rows", Question::Placement) => of_some(rows.iter().filter_map(Row::placement)),
         ("rows", Question::Chunks) => of_some(rows.iter().filter_map(Row::chunks)),
-        ("rows", Question::Roundtrip) => of_some(rows.iter().filter_map(Row::roundtrip)),
+        ("rows", Question::Roundtrip) => {
+            let rows = rows.iter().filter_map(Row::roundtrip).map(RoundTrips::from);
+            Table::of_rows(&rows.collect::<Vec<_>>())
+        }
         _ => Err(none(name)),
     }
 }
@@ -229,6 +238,51 @@ impl From<&Waiting> for Wait {
             behind: behind.map(|link| link.cause.clone()),
             behind_task: behind.and_then(|link| link.task.clone()),
             behind_share: behind.map(|link| link.share),
+        }
+    }
+}
+
+/// A row of a replay of `roundtrip`, with its parameters as text: a column has one type.
+#[derive(Serialize, Deserialize)]
+struct RoundTrips {
+    workload: String,
+    policy: String,
+    n: Option<u64>,
+    operations: u64,
+    parameters: BTreeMap<String, String>,
+    switches_per_request: Option<f64>,
+    switches_p50: Option<u32>,
+    switches_p90: Option<u32>,
+    causes: BTreeMap<String, f64>,
+    data_wakes: Option<f64>,
+    room_wakes: Option<f64>,
+    cpu_us: Option<f64>,
+    measured: Option<Beside>,
+    missing: Vec<Missing>,
+}
+
+impl From<&RoundtripRow> for RoundTrips {
+    fn from(row: &RoundtripRow) -> RoundTrips {
+        let row = row.clone();
+        let text = |(name, value)| match value {
+            Parameter::Number(number) => (name, number.to_string()),
+            Parameter::Word(word) => (name, word),
+        };
+        RoundTrips {
+            workload: row.workload,
+            policy: row.policy,
+            n: row.n,
+            operations: row.operations,
+            parameters: row.parameters.into_iter().map(text).collect(),
+            switches_per_request: row.switches_per_request,
+            switches_p50: row.switches_p50,
+            switches_p90: row.switches_p90,
+            causes: row.causes,
+            data_wakes: row.data_wakes,
+            room_wakes: row.room_wakes,
+            cpu_us: row.cpu_us,
+            measured: row.measured,
+            missing: row.missing,
         }
     }
 }

@@ -33,6 +33,7 @@ def test_it_has_the_bytes_of_the_command(command, trace):
     assert agrees(command, trace) is not None
 
 
+@pytest.mark.filterwarnings("ignore::stopgap.Note")
 def test_options_are_flags(command, waits):
     findings = agrees(command, waits, "--top=3", "--request=write..read", top=3, request="write..read")
     assert len(findings.stalls) == 3

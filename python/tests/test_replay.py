@@ -33,6 +33,7 @@ def test_placement(command):
     assert sorted(replay.to_dict()["command"]) == sorted(document["command"])
 
 
+@pytest.mark.filterwarnings("ignore::stopgap.Note")
 def test_placement_of_a_trace(command):
     trace = ROOT / "checks/compatibility/0.1.0/memory.parquet"
     replay = stopgap.replay_placement(trace, policies="linux-6.12", pid=27964)
