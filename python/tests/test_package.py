@@ -145,3 +145,33 @@ def test_nothing_is_printed_and_no_record_is_written(waits, tmp_path):
     done = subprocess.run([sys.executable, "-c", code, waits], capture_output=True, text=True, env=environment, check=True)
     assert (done.stdout, done.stderr) == ("", "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_readmes_examples_are_true(monkeypatch):
+    doctest = pytest.importorskip("doctest")
+    pytest.importorskip("pyarrow")
+    monkeypatch.chdir(ROOT)
+    failed, tried = doctest.testfile(
+        str(ROOT / "python/README.md"), module_relative=False
+    )
+    assert failed == 0 and tried > 8
+
+
+def test_stubs_and_functions_have_the_same_arguments():
+    import ast
+    import inspect
+
+    stub = ast.parse((pathlib.Path(stopgap.__file__).with_name("__init__.pyi")).read_text())
+    stubs = {node.name: node for node in stub.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    assert set(stopgap.__all__) <= set(stubs)
+    for name in stopgap.__all__:
+        of_stub, own = stubs[name], getattr(stopgap, name)
+        if isinstance(of_stub, ast.FunctionDef):
+            arguments = [argument.arg for argument in of_stub.args.args + of_stub.args.kwonlyargs]
+            parameters = inspect.signature(own).parameters.values()
+            assert arguments == [one.name for one in parameters if one.kind != one.VAR_POSITIONAL], name
+        else:
+            for member in of_stub.body:
+                if isinstance(member, ast.FunctionDef):
+                    assert hasattr(own, member.name), f"{name}.{member.name}"
+        assert own.__doc__
