@@ -13,7 +13,7 @@ use crate::call::{Error, guarded, held};
 /// The id of the trace at `path`, and its description of itself as JSON.
 #[pyfunction]
 pub(crate) fn identity(py: Python<'_>, path: PathBuf) -> PyResult<(String, String)> {
-    guarded(py, || {
+    guarded(py, move || {
         let name = path.display();
         let wrong = |why: &dyn std::fmt::Display| Error::new_err(format!("{name}: {why}"));
         let file = library::open(&path).map_err(|error| wrong(&error))?;

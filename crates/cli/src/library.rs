@@ -55,7 +55,7 @@ pub fn explain(words: &[OsString]) -> Result<Told<Explained>, Failure> {
     call(words, |command| match command {
         Command::Explain(flags) => {
             let (document, damaged) = explain::document(&flags)?;
-            let damaged = damaged.map(|failure| failure.message());
+            let damaged = damaged.map(Failure::message);
             Ok(Explained { document, damaged })
         }
         _ => Err(another()),
