@@ -11,8 +11,9 @@ docs/fleet.md has the same from the shell, the tables, and what it costs.
 
 from __future__ import annotations
 
+from .answers import Report, report
 from .manifest import Index, index
 from .run import Run, explain, replay
 from .store import FleetError
 
-__all__ = ["FleetError", "Index", "Run", "explain", "index", "replay"]
+__all__ = ["FleetError", "Index", "Report", "Run", "explain", "index", "replay", "report"]

@@ -1,0 +1,127 @@
+//! Statistics and page of `stopgap.fleet`: those of `compare` and `report`, with a host as the unit of evidence.
+
+use pyo3::prelude::*;
+use stopgap_report::html::{self, OtherAnswer, OtherRecord, Source};
+use stopgap_stats::bootstrap::{Interval, median_over_runs, over_runs};
+use stopgap_stats::compare::{Endpoint, Options, Run, Side, compare};
+use stopgap_stats::document::Document as _;
+
+use crate::call::guarded;
+
+/// An estimate with the ends of its 95 % interval.
+type Estimate = (f64, f64, f64);
+
+fn estimate(interval: Interval) -> Estimate {
+    (interval.value, interval.low, interval.high)
+}
+
+/// Compares the means over hosts of several figures, as `stopgap compare` does with runs: permutations of hosts, Holm's adjustment.
+///
+/// `before` and `after` have a list of figures a host, in the order of `names`. Returns JSON, `stopgap.compare/1`.
+#[pyfunction]
+pub(crate) fn compare_hosts(
+    py: Python<'_>,
+    names: Vec<String>,
+    before: Vec<Vec<f64>>,
+    after: Vec<Vec<f64>>,
+    unit: String,
+    seed: u64,
+) -> PyResult<String> {
+    guarded(py, || {
+        let side = |name: &str, hosts: Vec<Vec<f64>>| Side {
+            name: name.to_owned(),
+            runs: (hosts.into_iter())
+                .map(|figures| {
+                    let mut run = Run::new("");
+                    run.numbers = names.iter().cloned().zip(figures).collect();
+                    run
+                })
+                .collect(),
+        };
+        let options = Options {
+            seed,
+            endpoints: names.iter().cloned().map(Endpoint::Mean).collect(),
+            // Hosts have no order.
+            in_order: false,
+            number_unit: unit,
+            ..Options::default()
+        };
+        Ok(compare(&side("before", before), &side("after", after), &options).to_json())
+    })
+}
+
+/// Returns the sum of `amounts` per sum of `hours` with its 95 % interval over hosts; `None` from fewer than 3 hosts.
+#[pyfunction]
+pub(crate) fn ratio_over_hosts(
+    py: Python<'_>,
+    amounts: Vec<f64>,
+    hours: Vec<f64>,
+    seed: u64,
+) -> PyResult<Option<Estimate>> {
+    guarded(py, || {
+        let hosts: Vec<(f64, f64)> = amounts.into_iter().zip(hours).collect();
+        let ratio = |drawn: &[&(f64, f64)]| {
+            let sum = |of: fn(&(f64, f64)) -> f64| drawn.iter().map(|host| of(host)).sum::<f64>();
+            let hours = sum(|host| host.1);
+            (hours > 0.0).then(|| sum(|host| host.0) / hours)
+        };
+        // By logarithm, which knows that a rate is not negative; a rare cause is in no host of many draws, and has none.
+        let by_logarithm = over_runs(&hosts, seed, |drawn| Some(ratio(drawn)?.ln()));
+        let (value, low, high) = match by_logarithm {
+            Some(interval) => {
+                let (value, low, high) = estimate(interval);
+                (value.exp(), low.exp(), high.exp())
+            }
+            None => match over_runs(&hosts, seed, ratio) {
+                Some(interval) => estimate(interval),
+                None => return Ok(None),
+            },
+        };
+        Ok(Some((value, low.max(0.0), high)))
+    })
+}
+
+/// Returns the median over hosts with its 95 % interval; `None` from fewer than 3 hosts.
+#[pyfunction]
+pub(crate) fn median_over_hosts(
+    py: Python<'_>,
+    figures: Vec<f64>,
+    seed: u64,
+) -> PyResult<Option<Estimate>> {
+    guarded(py, || Ok(median_over_runs(&figures, seed).map(estimate)))
+}
+
+/// Returns the page of `stopgap report` around a section of HTML: `answers` are a class (`bad`, `good`, `open`), a headline, and a
+/// sentence each.
+#[pyfunction]
+pub(crate) fn page(
+    py: Python<'_>,
+    name: String,
+    section: String,
+    answers: Vec<(String, String, String)>,
+    command: Vec<String>,
+) -> PyResult<String> {
+    guarded(py, || {
+        let answers = answers.into_iter().map(|(class, head, text)| OtherAnswer {
+            class: match &*class {
+                "bad" => "bad",
+                "good" => "good",
+                _ => "open",
+            },
+            text: format!("{head}: {text}"),
+            about: text,
+            head,
+        });
+        let record = OtherRecord {
+            kind: "fleet",
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            command,
+            html: section,
+            answers: answers.collect(),
+            missing: Vec::new(),
+            line: name.clone(),
+        };
+        let document = html::Document::Other(Box::new(record));
+        Ok(html::page(&[Source { name, document }]))
+    })
+}
