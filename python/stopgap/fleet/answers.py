@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 #: Ways to put hosts together.
 GROUPS = ("kernel", "device", "program")
 
+#: Columns that say so; the first that is known counts.
+COLUMNS = {"host": ("host",), "kernel": ("kernel_release",), "device": ("device", "cpu"), "program": ("program",)}
+
 #: Causes that are compared between two sides: those with the most time over both.
 COMPARED = 12
 
@@ -160,9 +163,8 @@ class Fleet:
                 self.notes.append(f"{lacks:,} of {self.traces:,} traces count nowhere: {why}")
         used = whole.filter(told)
         self.used = used.num_rows
-        day = pc.strftime(used["start"], "%Y-%m-%d") if used.num_rows else pa.array([], pa.string())
-        keys = {name: pc.fill_null(used[name], "unknown").combine_chunks() for name in ("host", *GROUPS)}
-        keys["day"] = pc.fill_null(day, "unknown")
+        keys = {name: pc.coalesce(*(used[column] for column in columns), "unknown").combine_chunks() for name, columns in COLUMNS.items()}
+        keys["day"] = pc.fill_null(pc.utf8_slice_codeunits(used["date"], 0, 10), "unknown").combine_chunks()
         base = pa.table({**keys, "ns": used["duration_ns"]})
         by = ["host", *GROUPS, "day"]
         sums = base.group_by(by).aggregate([("ns", "sum")])
@@ -225,7 +227,7 @@ def _read(store: Store, kind: str, schema: pa.Schema) -> pa.Table | None:
         return None
     files = [store.at(f"{kind}/{name}") for name in sorted(names)]
     fs = pyarrow.fs.LocalFileSystem() if store.local else pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(store.fs))
-    keep = [name for name in schema.names if name not in ("labels", "stalls", "source")]
+    keep = [name for name in schema.names if name not in ("labels", "stalls", "command")]
     try:
         table = ds.dataset(files, schema=schema, format="parquet", filesystem=fs).to_table(columns=keep)
     except (pa.ArrowException, OSError) as error:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .store import FleetError, Scratch, Store
+from .store import FleetError, Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,6 +19,9 @@ FOLDER = "_stopgap"
 
 MANIFEST = "manifest.parquet"
 
+#: How a Parquet file begins and ends.
+MAGIC = b"PAR1"
+
 #: Bytes at an object's end that the first request reads: the footer of nearly all traces is smaller.
 TAIL = 64 << 10
 
@@ -26,29 +29,36 @@ TAIL = 64 << 10
 REQUESTS = 16
 
 
+#: What `stopgap.identity` says of a trace, and which of it are numbers.
+IDENTITY = (
+    "trace_id",
+    "host",
+    "kernel",
+    "kernel_release",
+    "architecture",
+    "cpu",
+    "cpus",
+    "memory_bytes",
+    "hypervisor",
+    "device",
+    "disks",
+    "program",
+    "command",
+    "date",
+    "boot_id",
+    "clock",
+    "stopgap",
+    "lost_events",
+    "labels",
+)
+NUMBERS = ("cpus", "memory_bytes", "lost_events")
+
+
 def identity_fields() -> list[pa.Field]:
     """Returns the columns that say which trace it is and where it comes from. Null means unknown."""
     import pyarrow as pa
 
-    text = pa.string()
-    return [
-        pa.field("trace_id", text),
-        pa.field("host", text),
-        pa.field("boot_id", text),
-        pa.field("kernel", text),
-        pa.field("kernel_version", text),
-        pa.field("architecture", text),
-        pa.field("cpu", text),
-        pa.field("cpus", pa.int64()),
-        pa.field("memory_bytes", pa.int64()),
-        pa.field("hypervisor", text),
-        pa.field("device", text),
-        pa.field("program", text),
-        pa.field("source", text),
-        pa.field("start", pa.timestamp("us", "UTC")),
-        pa.field("stopgap", text),
-        pa.field("labels", pa.map_(text, text)),
-    ]
+    return [pa.field(name, pa.int64() if name in NUMBERS else pa.string()) for name in IDENTITY]
 
 
 def manifest_schema() -> pa.Schema:
@@ -117,8 +127,8 @@ def index(url: str | os.PathLike[str], *, out: str | os.PathLike[str] | None = N
         before = {row["path"]: row for row in _rows(home) if row["path"] in files}
     known = {path: row for path, row in before.items() if (row["size"], row["etag"]) == files[path]}
     new = sorted(files.keys() - known.keys())
-    with Scratch() as folder, ThreadPoolExecutor(1 if store.local else REQUESTS) as threads:
-        read = list(threads.map(lambda path: _row(store, path, *files[path], folder), new))
+    with ThreadPoolExecutor(1 if store.local else REQUESTS) as threads:
+        read = list(threads.map(lambda path: _row(store, path, *files[path]), new))
     rows = sorted([*known.values(), *(row for row in read if row is not None)], key=lambda row: row["path"])
     if not rows:
         raise FleetError(f"{store.url}: no traces (*.parquet) in it; record some with: stopgap record -o DIR/NAME.parquet -- CMD")
@@ -127,7 +137,7 @@ def index(url: str | os.PathLike[str], *, out: str | os.PathLike[str] | None = N
         other = seen.setdefault(row["trace_id"], row["path"])
         if other != row["path"]:
             raise FleetError(f"{store.name(other)} and {store.name(row['path'])} are one trace (id {row['trace_id']}): remove one of them")
-    table = pa.Table.from_pylist([{**row, "labels": list((row["labels"] or {}).items()) if isinstance(row["labels"], dict) else row["labels"]} for row in rows], schema=manifest_schema())
+    table = pa.Table.from_pylist(rows, schema=manifest_schema())
     data = encoded(table)
     if len(rows) != len(before) or read or len(known) != len(before):
         home.write(MANIFEST, data)
@@ -163,20 +173,19 @@ def _rows(home: Store) -> list[dict[str, Any]]:
     return table.to_pylist()
 
 
-def _row(store: Store, path: str, size: int, etag: str, folder: str) -> dict[str, Any] | None:
+def _row(store: Store, path: str, size: int, etag: str) -> dict[str, Any] | None:
     """Returns a trace's row, `None` for a Parquet file that is no trace."""
     from stopgap import identity
 
+    file = Ends(store, path, size)
     try:
-        local, tail = _ends(store, path, size, folder)
+        tail = file.tail()
+        found = identity(file, name=store.name(path))
     except FileNotFoundError:
         return None  # removed since the listing
-    except OSError as error:
-        raise FleetError(f"cannot read {store.name(path)}: {error.strerror}") from error
-    try:
-        found = identity(local)
+    except FleetError:
+        raise
     except Exception as error:
-        text = " ".join(str(error).split()).replace(local, store.name(path))
         why = _foreign(tail)
         if why == "no trace":
             return None
@@ -184,70 +193,64 @@ def _row(store: Store, path: str, size: int, etag: str, folder: str) -> dict[str
             raise FleetError(f"{store.name(path)}: {why}; update stopgap, or move the file away") from None
         # Not from the time of change: a copy of the same damaged file has the same id.
         seal = hashlib.sha256(path.encode() + b"\0" + str(size).encode() + b"\0" + tail).hexdigest()
-        empty = dict.fromkeys(field.name for field in identity_fields())
-        return {**empty, "path": path, "size": size, "etag": etag, "trace_id": f"damaged-{seal[:24]}", "error": text}
-    finally:
-        if not store.local:
-            os.unlink(local)
-    return {"path": path, "size": size, "etag": etag, "error": None, **columns(found)}
+        text = " ".join(str(error).split())
+        return {**dict.fromkeys(IDENTITY), "path": path, "size": size, "etag": etag, "trace_id": f"damaged-{seal[:24]}", "error": text}
+    return {"path": path, "size": size, "etag": etag, "error": None, **{name: found[name] for name in IDENTITY}}
 
 
-def columns(found: dict[str, Any]) -> dict[str, Any]:
-    """Returns the identity columns of what `stopgap.identity` says."""
-    from datetime import datetime
+class Ends(io.RawIOBase):
+    """An object whose footer is read by one or two requests, and nothing else unless it is asked for."""
 
-    row: dict[str, Any] = {field.name: found.get(field.name) for field in identity_fields()}
-    row["trace_id"] = found["id"]
-    row["kernel_version"] = found.get("kernel")
-    row["kernel"] = (found.get("kernel") or "").split(" ")[0] or None
-    labels = found.get("labels") or {}
-    row["labels"] = sorted(labels.items())
-    row["device"] = labels.get("device") or _machine(found)
-    if found.get("program"):
-        row["program"] = found["program"].rsplit("/", 1)[-1]
-    start = found.get("start")
-    row["start"] = datetime.fromisoformat(start.replace("Z", "+00:00")) if start else None
-    return row
+    def __init__(self, store: Store, path: str, size: int) -> None:
+        super().__init__()
+        self.store, self.path, self.size, self.at = store, path, size, 0
+        self.start, self.end = size, b""
 
+    def tail(self) -> bytes:
+        """Reads the footer, and returns the object's last bytes."""
+        self._take(max(0, self.size - TAIL))
+        if len(self.end) < (footer := _footer(self.end)) <= self.size:
+            self._take(self.size - footer)
+        return self.end
 
-def _machine(found: dict[str, Any]) -> str | None:
-    """Machines that are alike: CPU, how many, memory in GiB."""
-    if not found.get("cpu"):
-        return None
-    parts = [found["cpu"]]
-    if found.get("cpus"):
-        parts.append(f"{found['cpus']} CPUs")
-    if found.get("memory_bytes"):
-        parts.append(f"{found['memory_bytes'] / 2**30:.0f} GiB")
-    return ", ".join(parts)
+    def _take(self, start: int) -> None:
+        self.end = self.store.read(self.path, start, self.size) if self.size else b""
+        self.start = self.size - len(self.end)
 
+    def read(self, count: int = -1) -> bytes:
+        """Returns the next bytes."""
+        last = self.size if count < 0 else min(self.size, self.at + count)
+        if self.at >= self.start:
+            data = self.end[self.at - self.start : last - self.start]
+        elif self.at == 0 and self.end[-4:] == MAGIC:
+            # A file that ends as Parquet begins so; readers ask for more than they need.
+            data = MAGIC[:last]
+        else:
+            data = self.store.read(self.path, self.at, last)
+        self.at += len(data)
+        return data
 
-def _ends(store: Store, path: str, size: int, folder: str) -> tuple[str, bytes]:
-    """Returns a local file with the object's size, first bytes and footer, and the footer. The rest is a hole."""
-    if store.local:
-        with open(store.at(path), "rb") as file:
-            file.seek(max(0, size - TAIL))
-            tail = file.read()
-            file.seek(max(0, size - _footer(tail)))
-            return store.at(path), max(tail, file.read(), key=len)
-    start = max(0, size - TAIL)
-    tail = store.read(path, start, size) if size else b""
-    footer = _footer(tail)
-    if len(tail) < footer <= size:
-        start = size - footer
-        tail = store.read(path, start, size)
-    local = os.path.join(folder, hashlib.sha256(path.encode()).hexdigest() + ".parquet")
-    with open(local, "wb") as file:
-        file.truncate(size)
-        file.write(b"PAR1"[:size])
-        file.seek(start)
-        file.write(tail)
-    return local, tail
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Moves to a place."""
+        self.at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self.at, os.SEEK_END: self.size}[whence]
+        return self.at
+
+    def tell(self) -> int:
+        """Returns the place."""
+        return self.at
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
 
 
 def _footer(tail: bytes) -> int:
     """Returns the bytes of a Parquet file's footer; 0 where it has none."""
-    return int.from_bytes(tail[-8:-4], "little") + 8 if tail[-4:] == b"PAR1" else 0
+    return int.from_bytes(tail[-8:-4], "little") + 8 if tail[-4:] == MAGIC else 0
 
 
 def _foreign(tail: bytes) -> str | None:
@@ -259,7 +262,7 @@ def _foreign(tail: bytes) -> str | None:
     if not 0 < footer <= len(tail):
         return None
     try:
-        metadata = pq.read_metadata(io.BytesIO(b"PAR1" + tail[-footer:])).metadata or {}
+        metadata = pq.read_metadata(io.BytesIO(MAGIC + tail[-footer:])).metadata or {}
     except (pa.ArrowException, OSError, ValueError):
         return None
     schema = metadata.get(b"stopgap.schema")

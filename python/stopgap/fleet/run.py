@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -277,7 +278,12 @@ def _answer(job: Job) -> dict[str, Any]:
             raise ValueError(f"{store.name(path)}: it was removed since it was indexed: index again") from None
         try:
             if job.question is None:
-                return rows.explained(stopgap.explain(local, **job.options).to_dict())
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    found = stopgap.explain(local, **job.options)
+                if found.damaged is not None:
+                    raise ValueError(f"{store.name(path)}: {found.damaged}; a damaged trace is no evidence")
+                return rows.explained(found.to_dict())
             return {"figures": _figures(job, local)}
         except FleetError:
             raise

@@ -1,0 +1,109 @@
+"""The manifest: what is in it, what a second call reads, and what is refused."""
+
+import os
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from stopgap import fleet
+
+from .conftest import break_some
+
+
+def copy(traces, tmp_path, count=6):
+    folder = tmp_path / "traces"
+    for path in sorted(traces.rglob("*.parquet"))[:count]:
+        to = folder / path.relative_to(traces)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, to)
+    return folder
+
+
+def test_a_row_has_file_and_identity(traces, tmp_path):
+    index = fleet.index(traces, out=tmp_path)
+    rows = index.table.to_pylist()
+    assert len(index) == index.read == len(rows) == 24
+    assert [row["path"] for row in rows] == sorted(str(path.relative_to(traces)) for path in traces.rglob("*.parquet"))
+    for row in rows:
+        assert row["size"] == os.stat(traces / row["path"]).st_size
+        assert row["host"] == row["path"].split("/")[0]
+        assert row["kernel_release"].endswith("-fleet") and row["device"] and row["date"].startswith("2026-03-")
+        assert row["error"] is None and len(row["trace_id"]) == 32
+    assert pq.read_table(index.path).equals(index.table)
+
+
+def test_a_second_call_reads_what_is_new(traces, tmp_path):
+    folder = copy(traces, tmp_path)
+    fleet.index(folder)
+    assert fleet.index(folder).read == 0
+    some = sorted(folder.glob("host-*/*.parquet"))
+    os.remove(some[0])
+    os.utime(some[1], (1, 1))
+    index = fleet.index(folder)
+    assert (len(index), index.read) == (5, 1)
+    assert pq.read_table(index.path).equals(index.table)
+
+
+def test_damaged_files_are_rows_and_other_tables_are_not(traces, tmp_path):
+    folder = copy(traces, tmp_path)
+    pq.write_table(pa.table({"a": [1]}), folder / "other.parquet")
+    (folder / "_results").mkdir()
+    shutil.copy(next(traces.rglob("*.parquet")), folder / "_results" / "hidden.parquet")
+    broken = break_some(folder, 3)
+    rows = fleet.index(folder).table.to_pylist()
+    assert len(rows) == 6
+    assert [row["path"] for row in rows if row["error"]] == broken
+    assert all(row["trace_id"].startswith("damaged-") for row in rows if row["error"])
+
+
+def refused(folder, *words):
+    with pytest.raises(fleet.FleetError) as caught:
+        fleet.index(folder)
+    text = str(caught.value)
+    assert "\n" not in text and all(word in text for word in words), text
+    assert not os.path.exists(os.path.join(folder, "_stopgap"))
+
+
+def test_a_directory_without_traces(tmp_path):
+    refused(tmp_path, "no traces", "stopgap record")
+    refused(tmp_path / "missing", "no such directory")
+
+
+def test_two_files_that_are_one_trace(traces, tmp_path):
+    folder = copy(traces, tmp_path, 2)
+    first = next(folder.rglob("*.parquet"))
+    shutil.copy(first, folder / "again.parquet")
+    refused(folder, "again.parquet", first.name, "one trace", "remove one")
+
+
+def test_a_trace_of_another_version(traces, tmp_path):
+    folder = copy(traces, tmp_path, 2)
+    table = pq.read_table(next(folder.rglob("*.parquet")))
+    later = {**table.schema.metadata, b"stopgap.schema": b"stopgap.trace/9"}
+    pq.write_table(table.replace_schema_metadata(later), folder / "later.parquet")
+    refused(folder, "later.parquet", "stopgap.trace/9", "update stopgap")
+
+
+def test_a_directory_that_cannot_be_read(traces, tmp_path):
+    if os.getuid() == 0:
+        pytest.skip("root reads everything")
+    folder = copy(traces, tmp_path, 2)
+    next(folder.iterdir()).chmod(0)
+    refused(folder, "no right")
+
+
+def test_wrong_types_name_the_argument(traces, tmp_path):
+    with pytest.raises(TypeError, match="^url: "):
+        fleet.index(7)
+    index = fleet.index(traces, out=tmp_path)
+    for argument, value in (("engine", "spark"), ("workers", 0), ("workers", True)):
+        with pytest.raises(ValueError, match=f"^{argument}: "):
+            fleet.explain(index, **{argument: value})
+    for argument, value in (("question", "weather"), ("seeds", 0), ("seeds", [])):
+        with pytest.raises(ValueError, match=f"^{argument}: "):
+            fleet.replay(index, **{"question": "placement", argument: value})
+    with pytest.raises(TypeError, match="^policies: "):
+        fleet.replay(index, question="placement", policies="all")
+    assert os.listdir(tmp_path) == ["manifest.parquet"]

@@ -1,0 +1,184 @@
+"""Runs by processes: one file a trace, the same whatever happens meanwhile."""
+
+import glob
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow.parquet as pq
+import pytest
+
+from stopgap import fleet
+from stopgap.fleet import run
+
+from .conftest import break_some, made, results
+
+
+@pytest.fixture(scope="module")
+def explained(traces, tmp_path_factory):
+    """An undisturbed run of two processes."""
+    out = tmp_path_factory.mktemp("explained")
+    done = fleet.explain(fleet.index(traces, out=out), workers=2)
+    assert (done.traces, done.done, done.failed) == (24, 24, 0)
+    assert 0 < done.peak_bytes < done.bound_bytes and done.cpu_seconds > 0
+    assert done.bytes_read == sum(path.stat().st_size for path in traces.rglob("*.parquet"))
+    return out / "explain"
+
+
+def test_one_row_a_trace(traces, explained):
+    import stopgap
+
+    paths = glob.glob(f"{explained}/part=*/*.parquet")
+    rows = [row for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
+    assert len(rows) == 24 == len({row["trace_id"] for row in rows})
+    for row in rows[:4]:
+        found = stopgap.explain(str(traces / row["path"])).to_dict()
+        assert row["verdict"] == found["verdict"]["word"] and row["events"] == found["trace"]["events"]
+        assert row["lost_ns"] == sum(cause["lost_ns"] for cause in row["causes"])
+        stalled = [one for one in found["chains"]["waiting"] if one["idleness"] == "stalled" and one["task"] != "stopgap"]
+        assert row["lost_ns"] <= sum(one["total_ns"] for one in stalled) + sum(one["wall_ns"] for one in found["memory"]["reclaim"] or [])
+
+
+def test_a_second_run_does_only_what_is_missing(traces, explained, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(explained, out / "explain")
+    gone = sorted(out.rglob("part=*/*.parquet"))[::5]
+    for path in gone:
+        path.unlink()
+    done = fleet.explain(traces, out=out, workers=1)
+    assert done.done == len(gone)
+    assert results(out / "explain") == results(explained)
+    assert fleet.explain(traces, out=out).done == 0
+
+
+def test_other_options_are_refused(traces, explained, tmp_path):
+    shutil.copytree(explained, tmp_path / "explain")
+    before = results(tmp_path)
+    with pytest.raises(fleet.FleetError, match="other options"):
+        fleet.explain(traces, out=tmp_path, top=3)
+    assert results(tmp_path) == before
+
+
+def test_broken_traces_are_rows(tmp_path):
+    folder = made(tmp_path / "traces", 12)
+    broken = break_some(folder, 5)
+    done = fleet.explain(folder, workers=2)
+    assert (done.done, done.failed) == (12, 5)
+    rows = [row for path in glob.glob(f"{folder}/_stopgap/explain/part=*/*.parquet") for row in pq.ParquetFile(path).read().to_pylist()]
+    failed = {row["path"]: row for row in rows if row["error"]}
+    assert sorted(failed) == broken and len(rows) == 12
+    for path, row in failed.items():
+        assert "\n" not in row["error"] and row["lost_ns"] is None and row["causes"] is None, path
+
+
+def started(folder, out, *words):
+    command = [sys.executable, "-m", "stopgap.fleet", "explain", str(folder), "-o", str(out), "--workers", "2", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def wait_for(out, count, process):
+    ends = time.monotonic() + 60
+    while len(glob.glob(f"{out}/explain/part=*/*.parquet")) < count:
+        assert process.poll() is None and time.monotonic() < ends, process.communicate()
+        time.sleep(0.002)
+
+
+def children(pid):
+    """Processes of a pool: of the children those that were spawned to work."""
+    found = []
+    for stat in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            parent = int(pathlib.Path(stat).read_text().rsplit(")", 1)[1].split()[1])
+            words = pathlib.Path(stat).with_name("cmdline").read_bytes()
+        except (OSError, IndexError):
+            continue
+        if parent == pid and b"spawn_main" in words:
+            found.append(int(stat.split("/")[2]))
+    return found
+
+
+def test_killed_workers_and_a_killed_driver_change_nothing(traces, explained, tmp_path):
+    # The driver dies with its workers in the middle; then, of the run that goes on, a worker.
+    process = started(traces, tmp_path)
+    wait_for(tmp_path, 5, process)
+    process.kill()
+    process.communicate()
+    there = len(glob.glob(f"{tmp_path}/explain/part=*/*.parquet"))
+    assert there < 24
+    process = started(traces, tmp_path)
+    wait_for(tmp_path, there + 3, process)
+    for pid in children(process.pid)[:1]:
+        os.kill(pid, signal.SIGKILL)
+    printed, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert results(tmp_path / "explain") == results(explained)
+
+
+def test_a_trace_that_kills_its_process_is_a_row(traces, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "TRIES", 2)
+    index = fleet.index(traces, out=tmp_path)
+    bad = index.table.to_pylist()[0]["path"]
+    monkeypatch.setenv("STOPGAP_TEST_DIES", bad)
+    monkeypatch.setattr(run, "task", dies)
+    done = fleet.explain(index, workers=2)
+    assert (done.done, done.failed) == (24, 1)
+    rows = [row for path in glob.glob(f"{tmp_path}/explain/part=*/*.parquet") for row in pq.ParquetFile(path).read().to_pylist()]
+    assert [row["path"] for row in rows if row["error"]] == [bad]
+
+
+TASK = run.task
+
+
+def dies(job):
+    if job.trace["path"] == os.environ["STOPGAP_TEST_DIES"]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return TASK(job)
+
+
+def test_a_full_disk_ends_the_run_and_leaves_nothing_half(traces, explained, tmp_path):
+    # As a full disk: no file may grow beyond some bytes.
+    command = [sys.executable, "-m", "stopgap.fleet", "explain", str(traces), "-o", str(tmp_path), "--workers", "1"]
+    fleet.index(traces, out=tmp_path)
+    limit = sorted(len(data) for name, data in results(explained).items() if name.endswith(".parquet"))[20]
+
+    def full():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit - 1, limit - 1))
+
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=full, timeout=120)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert "cannot write" in done.stderr and "run it again" in done.stderr
+    for path in tmp_path.rglob("part=*/*"):
+        assert path.suffix == ".parquet"
+        assert path.read_bytes() == (explained / path.relative_to(tmp_path / "explain")).read_bytes()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert results(tmp_path / "explain") == results(explained)
+
+
+def test_a_replay_is_the_same_twice(tmp_path):
+    folder = made(tmp_path / "traces", 7)
+    outs = [tmp_path / "a", tmp_path / "b"]
+    for out in outs:
+        done = fleet.replay(folder, question="placement", policies=["linux-6.12", "best-fit"], seeds=2, out=out, workers=1)
+        assert done.done == 7
+    first, second = (results(out / "replay") for out in outs)
+    assert first == second
+    rows = [row for path in outs[0].rglob("part=*/*.parquet") for row in pq.ParquetFile(path).read().to_pylist()]
+    replayed = [row for row in rows if row["error"] is None]
+    assert replayed and all({one["policy"] for one in row["figures"]} == {"linux-6.12", "best-fit"} for row in replayed)
+    assert all({one["seed"] for one in row["figures"]} == {1, 2} for row in replayed)
+
+
+def test_without_ray_a_line_says_how_to_install_it(traces, tmp_path):
+    code = "import sys; sys.modules['ray'] = None; sys.argv[0] = 'x'; from stopgap.fleet.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    words = ["explain", str(traces), "-o", str(tmp_path / "out"), "--engine", "ray"]
+    fleet.index(traces, out=tmp_path / "out")
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert done.returncode == 1 and "pip install 'stopgap[ray]'" in done.stderr and done.stderr.count("\n") == 1
+    assert os.listdir(tmp_path / "out") == ["manifest.parquet"]
