@@ -4,6 +4,7 @@
 mod call;
 mod document;
 mod events;
+mod fleet;
 mod identity;
 mod table;
 
@@ -18,6 +19,8 @@ mod _stopgap {
     use crate::document::{Document, compare, explain, ministat, replay};
     #[pymodule_export]
     use crate::events::{columns, read_trace};
+    #[pymodule_export]
+    use crate::fleet::{compare_hosts, median_over_hosts, page, ratio_over_hosts};
     #[pymodule_export]
     use crate::identity::{identity, identity_of};
     #[pymodule_export]

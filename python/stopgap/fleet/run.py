@@ -7,6 +7,7 @@ same memory for every block of an operator; and there is nothing to pass on, sin
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import socket
@@ -223,9 +224,7 @@ def _run(
 
 
 def _asked(options: dict[str, Any]) -> bytes:
-    import stopgap
-
-    asked = {"stopgap": stopgap.__version__, "options": options}
+    asked = {"stopgap": importlib.metadata.version("stopgap"), "options": options}
     try:
         return json.dumps(asked, sort_keys=True, indent=1).encode() + b"\n"
     except TypeError as error:
@@ -350,7 +349,7 @@ def _local(jobs: list[Job], workers: int | None) -> Iterator[Any]:
     while waiting:
         # After a crash nobody knows whose process it was: those that were under way go on one at a time.
         alone = bool(tries.get(waiting[-1].name()))
-        pool = ProcessPoolExecutor(1 if alone else n, mp_context=context)
+        pool = ProcessPoolExecutor(1 if alone else n, mp_context=context, initializer=_end_with_parent)
         under_way: dict[Future[Done], Job] = {}
         try:
             while waiting or under_way:
@@ -372,6 +371,22 @@ def _local(jobs: list[Job], workers: int | None) -> Iterator[Any]:
                     yield _gave_up(job, DIED)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that made it is gone; a pool's process would wait for ever."""
+    import multiprocessing
+    import multiprocessing.connection
+    import threading
+
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 DIED = f"the process that read it was killed {TRIES} times (too little memory?)"
