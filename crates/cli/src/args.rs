@@ -6,6 +6,7 @@
 mod campaign;
 mod chunks;
 mod compare;
+mod fleet;
 mod kernels;
 mod ministat;
 mod probe;
@@ -37,6 +38,7 @@ use crate::{output, places};
 pub(crate) use campaign::{Campaign, CampaignPlace, CampaignStep};
 pub(crate) use chunks::{Advise, AdviseChunks, AdviseQuestion, ChunksInput, ReplayChunks};
 pub(crate) use compare::{CannotTell, Compare, FailOn};
+pub(crate) use fleet::Fleet;
 pub(crate) use kernels::Kernels;
 pub(crate) use ministat::Ministat;
 pub(crate) use probe::{
@@ -91,7 +93,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
     ("Look at this machine", &["check", "watch", "doctor"]),
     (
         "Look at a program",
-        &["record", "explain", "run", "compare", "campaign"],
+        &["record", "explain", "run", "compare", "campaign", "fleet"],
     ),
     ("Ask what if", &["replay", "advise", "snapshot", "kernels"]),
 ];
@@ -154,6 +156,8 @@ pub(crate) enum Command {
     Compare(Compare),
     /// Compare two kernels or settings over many boots.
     Campaign(Campaign),
+    /// Ask thousands of traces: causes by host, kernels, policies.
+    Fleet(Fleet),
     /// Count the instructions of two kernels in emulation.
     Kernels(Kernels),
     /// Convert a trace for Perfetto, Chrome or as CSV.
@@ -191,7 +195,10 @@ impl Command {
                 flags.finish.is_some() || flags.thin.is_some() || flags.history.is_some()
             }
             Command::Campaign(flags) => flags.step.leaves_all_as_it_is(),
-            Command::Restore(_) | Command::Completions(_) | Command::Man(_) => true,
+            Command::Fleet(_)
+            | Command::Restore(_)
+            | Command::Completions(_)
+            | Command::Man(_) => true,
             _ => false,
         }
     }

@@ -10,7 +10,7 @@
 //! | `args` | every flag, once |
 //! | `places` | where records and the journal go |
 //! | `session` | what each run sets up first and undoes last |
-//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `campaign`, `export`, `ministat`, `kernels`, `watch`, `snapshot`, `report`, `run`, `doctor`, `restore`, `prune`, `shell` | the commands |
+//! | `check`, `probe`, `record`, `replay`, `advise`, `explain`, `compare`, `campaign`, `fleet`, `export`, `ministat`, `kernels`, `watch`, `snapshot`, `report`, `run`, `doctor`, `restore`, `prune`, `shell` | the commands |
 //! | `progress` | progress bars and the time that remains |
 //! | `output` | writing the record and printing, with nothing lost |
 //! | `fixes` | what the arena's fixes would bring here |
@@ -29,6 +29,7 @@ mod explain;
 mod export;
 mod failure;
 pub mod fixes;
+mod fleet;
 mod input_file;
 mod kernels;
 pub mod library;
@@ -73,8 +74,8 @@ pub use session::{put_back, tell};
 pub fn main() -> ExitCode {
     let result = parse().and_then(|args: Args| {
         voice::set(args.voice);
-        // `run` becomes its command, which has signals as its caller left them.
-        if !matches!(args.command, Command::Run(_)) {
+        // `run` and `fleet` become another program, which has signals as its caller left them.
+        if !matches!(args.command, Command::Run(_) | Command::Fleet(_)) {
             signals::survive_file_limits();
         }
         if !args.command.leaves_all_as_it_is() {
@@ -106,6 +107,7 @@ fn carry_out(args: Args) -> Result<ExitCode, Failure> {
         Command::Explain(args) => explain::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Campaign(args) => campaign::run(&args),
+        Command::Fleet(args) => fleet::run(&args),
         Command::Kernels(args) => kernels::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Ministat(args) => ministat::run(&args),
