@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 #: Rows of a table that are shown; the Arrow tables have all.
 SHOWN = 12
 
+#: Columns of a terminal.
+WIDTH = 80
+
 #: Words of causes as people say them.
 WORDS = {
     "run-queue": "waiting for a CPU",
@@ -136,9 +139,11 @@ def text(report: Report) -> str:
     lines = [f"stopgap fleet   {summary(report)}", "", head, *_wrapped(sentence[:1].upper() + sentence[1:] + ".")]
     for title, _, heads, rows in tables(report):
         lines += ["", title.upper()]
-        shown = [[_cut(cell, 44) for cell in row] for row in rows[:SHOWN]]
         names = [head.lstrip("#") for head in heads]
-        widths = [max(len(row[at]) for row in [names, *shown]) for at in range(len(names))]
+        widths = [max(len(row[at]) for row in [names, *rows[:SHOWN]]) for at in range(len(names))]
+        while sum(widths) + 2 * len(widths) > WIDTH:
+            widths[widths.index(max(widths))] -= 1
+        names, *shown = ([_cut(cell, width) for cell, width in zip(row, widths)] for row in [names, *rows[:SHOWN]])
         for row in [names, *shown]:
             cells = [cell.rjust(width) if head[0] == "#" else cell.ljust(width) for cell, width, head in zip(row, widths, heads)]
             lines.append((" " + "  ".join(cells)).rstrip())
@@ -212,4 +217,4 @@ def _printable(line: str) -> str:
 def _wrapped(text: str) -> list[str]:
     import textwrap
 
-    return textwrap.wrap(text, 78)
+    return textwrap.wrap(text, WIDTH - 2)

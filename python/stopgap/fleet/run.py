@@ -36,7 +36,8 @@ AHEAD = 8
 #: How long a cluster may take to accept a connection.
 CONNECT_SECONDS = 10
 
-OPTIONS = "options.json"
+#: Options of the results beside it. Readers of Parquet folders leave out names that begin so.
+OPTIONS = "_options.json"
 
 ENGINES = ("local", "ray")
 
@@ -219,6 +220,7 @@ def _run(
             raise FleetError(f"{error}; {len(traces) - len(jobs) + run.done:,} of {len(traces):,} are done: run it again to go on") from error
         finally:
             start.close()
+            store.clean()
     run.seconds = time.monotonic() - begun
     return run
 
@@ -254,7 +256,10 @@ def task(job: Job) -> Done:
     if row["error"] is None:
         read = int(job.trace["size"])
         try:
-            row.update(_answer(job))
+            with warnings.catch_warnings():
+                # Notes of the command; an answer that is doubtful says so itself.
+                warnings.simplefilter("ignore")
+                row.update(_answer(job))
         except FleetError:
             raise
         except Exception as error:
@@ -277,9 +282,7 @@ def _answer(job: Job) -> dict[str, Any]:
             raise ValueError(f"{store.name(path)}: it was removed since it was indexed: index again") from None
         try:
             if job.question is None:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    found = stopgap.explain(local, **job.options)
+                found = stopgap.explain(local, **job.options)
                 if found.damaged is not None:
                     raise ValueError(f"{store.name(path)}: {found.damaged}; a damaged trace is no evidence")
                 return rows.explained(found.to_dict())

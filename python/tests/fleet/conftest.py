@@ -5,7 +5,11 @@ import pathlib
 
 import pytest
 
+import stopgap
 from stopgap.fleet import synthetic
+
+# Processes that tests start find the same package.
+os.environ["PYTHONPATH"] = os.path.dirname(os.path.dirname(stopgap.__file__))
 
 REPOSITORY = pathlib.Path(__file__).parents[3]
 RECORDED = sorted(str(path) for path in (REPOSITORY / "checks/compatibility").glob("*/*.parquet") if path.name != "workload.parquet")
