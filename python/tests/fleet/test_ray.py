@@ -1,0 +1,98 @@
+"""The engine Ray: the files of the local engine, also when its processes are killed."""
+
+import glob
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from stopgap import fleet
+
+from .conftest import break_some, made, results
+
+pytestmark = pytest.mark.ray
+
+
+def ray_processes():
+    """All processes of Ray that live, by number."""
+    found = {}
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            words = pathlib.Path(path).read_bytes().replace(b"\0", b" ")
+        except OSError:
+            continue
+        if words.startswith(b"ray::") or b"/ray/" in words.split(b" --")[0]:
+            found[int(path.split("/")[2])] = words
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays():
+    pytest.importorskip("ray")
+    before = set(ray_processes())
+    yield
+    ends = time.monotonic() + 20
+    while left := {pid: words for pid, words in ray_processes().items() if pid not in before}:
+        if time.monotonic() > ends:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            raise AssertionError(f"processes of Ray stay: {left}")
+        time.sleep(0.1)
+
+
+def started(folder, out):
+    command = [sys.executable, "-m", "stopgap.fleet", "explain", str(folder), "-o", str(out), "--workers", "2", "--engine", "ray"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(out, count, process):
+    ends = time.monotonic() + 120
+    while len(glob.glob(f"{out}/explain/part=*/*.parquet")) < count:
+        assert process.poll() is None and time.monotonic() < ends
+        time.sleep(0.002)
+
+
+def kill_worker(before):
+    """Kills a worker that does a task."""
+    ends = time.monotonic() + 30
+    while time.monotonic() < ends:
+        for pid, words in ray_processes().items():
+            if words.startswith(b"ray::task") and pid not in before:
+                os.kill(pid, signal.SIGKILL)
+                return pid
+        time.sleep(0.001)
+    raise AssertionError("no worker of Ray was at work")
+
+
+def test_killed_workers_and_a_killed_driver_change_nothing(tmp_path):
+    folder = made(tmp_path / "traces", 40, size=(150e3, 400e3))
+    break_some(folder, 20)
+    local, out = tmp_path / "local", tmp_path / "out"
+    done = fleet.explain(folder, out=local, workers=2)
+    assert (done.done, done.failed) == (40, 20)
+    process = started(folder, out)
+    wait_for(out, 4, process)
+    process.kill()
+    process.communicate(timeout=60)
+    there = len(glob.glob(f"{out}/explain/part=*/*.parquet"))
+    assert there < 40, "the driver was killed too late"
+    process = started(folder, out)
+    killed = set()
+    for at in range(3):
+        wait_for(out, min(39, there + 1 + 2 * at), process)
+        killed.add(kill_worker(killed))
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert len(killed) == 3
+    assert results(out / "explain") == results(local / "explain")
+
+
+def test_a_cluster_that_refuses(traces, tmp_path):
+    index = fleet.index(traces, out=tmp_path)
+    with pytest.raises(fleet.FleetError, match="does not answer.*ray status"):
+        fleet.explain(index, engine="ray", address="127.0.0.1:9")
+    assert os.listdir(tmp_path) == ["manifest.parquet"]
