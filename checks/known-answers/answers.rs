@@ -1,4 +1,4 @@
-//! stopgap's answers, held against stalls whose size is known: docs/known-answers.md.
+//! stopgap's answers, held against stalls whose size is known: checks/known-answers/README.md.
 //!
 //! A kernel of Debian's is booted twice in QEMU, from the same initramfs but for the parameters of our module: armed and
 //! unarmed. In both the same commands of `stopgap` itself run, and what they say is compared with what the module did.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Stalls whose size is known, to hold stopgap's answers against: see docs/known-answers.md.
+ * Stalls whose size is known, to hold stopgap's answers against: see checks/known-answers/README.md.
  *
  * Each of the two is armed by a parameter; the module does nothing else, and without parameters nothing at all:
  *

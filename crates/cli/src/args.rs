@@ -195,10 +195,9 @@ impl Command {
                 flags.finish.is_some() || flags.thin.is_some() || flags.history.is_some()
             }
             Command::Campaign(flags) => flags.step.leaves_all_as_it_is(),
-            Command::Fleet(_)
-            | Command::Restore(_)
-            | Command::Completions(_)
-            | Command::Man(_) => true,
+            Command::Fleet(_) | Command::Restore(_) | Command::Completions(_) | Command::Man(_) => {
+                true
+            }
             _ => false,
         }
     }

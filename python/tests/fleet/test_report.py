@@ -15,21 +15,21 @@ BEFORE, AFTER = "6.6.30", "6.12.9"
 CAUSES = {"compaction": 40.0, "run-queue": 90.0, "io": 60.0, "lock": 15.0, "network": 8.0}
 
 
-def world(seed, planted, share=0.3):
-    """Three traces of each host. Hosts differ by 4 %, traces of a host by 8 %; on `share` of the newer kernel's hosts compaction takes
+def world(seed, planted, share=0.3, spread=(0.03, 0.06)):
+    """Three traces of each host. Hosts differ by 3 %, traces of a host by 6 %; on `share` of the newer kernel's hosts compaction takes
     `planted` times as long."""
     draw = random.Random(seed)
     found = []
     for host in range(HOSTS):
         kernel = AFTER if host % 2 else BEFORE
         slower = kernel == AFTER and (host // 2) % 10 < share * 10
-        of_host = {cause: rate * draw.lognormvariate(0, 0.04) for cause, rate in CAUSES.items()}
+        of_host = {cause: rate * draw.lognormvariate(0, spread[0]) for cause, rate in CAUSES.items()}
         if slower:
             of_host["compaction"] *= planted
         for trace in range(3):
             hours = draw.uniform(0.01, 0.05)
             causes = [
-                {"cause": cause, "task": "app", "call": None, "by": None, "lost_ns": int(rate * draw.lognormvariate(0, 0.08) * hours * 1e9)}
+                {"cause": cause, "task": "app", "call": None, "by": None, "lost_ns": int(rate * draw.lognormvariate(0, spread[1]) * hours * 1e9)}
                 for cause, rate in of_host.items()
             ]
             row = dict.fromkeys(rows.explain_schema().names)

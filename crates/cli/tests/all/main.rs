@@ -15,6 +15,7 @@ mod compatibility;
 mod documents;
 mod explain;
 mod export;
+mod fleet;
 mod gate_examples;
 mod installed;
 mod kernels;
