@@ -39,8 +39,10 @@ def told(cause: str) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Returns seconds per hour with three digits."""
-    return "-" if value is None else f"{value:.3g}"
+    """Returns seconds per hour with three digits, or more where that is a whole number."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def interval(row: dict[str, Any], low: str = "low", high: str = "high") -> str:
@@ -93,8 +95,8 @@ def tables(report: Report) -> list[tuple[str, str, list[str], list[list[str]]]]:
             (
                 "Changes",
                 remark,
-                ["cause", "#before, s/h", "#after, s/h", "ratio", "answer"],
-                [[told(row["cause"]), seconds(row["before_s_per_hour"]), seconds(row["after_s_per_hour"]), effect(row), row["word"]] for row in changes],
+                ["cause", "#before, s/h", "#after, s/h", "after/before", "answer"],
+                [[told(row["cause"]), seconds(row["before_s_per_hour"]), seconds(row["after_s_per_hour"]), effect(row), "not proven" if row["word"] == "no difference proven" else row["word"]] for row in changes],
             )
         )
     what_if = report.what_if.to_pylist()
@@ -130,7 +132,7 @@ def tables(report: Report) -> list[tuple[str, str, list[str], list[list[str]]]]:
 def summary(report: Report) -> str:
     """Returns what the report is of, in a sentence."""
     t = report.totals
-    return f"{t['traces_used']:,} of {t['traces']:,} traces, {t['hosts']:,} hosts, {t['hours']:.3g} h recorded, {t['lost_s']:.3g} s lost"
+    return f"{t['traces_used']:,} of {t['traces']:,} traces, {t['hosts']:,} hosts, {t['hours']:.3g} h recorded, {seconds(t['lost_s'])} s lost"
 
 
 def text(report: Report) -> str:

@@ -430,7 +430,8 @@ def _ray(jobs: list[Job], workers: int | None, address: str | None) -> Iterator[
                     job = waiting.pop()
                     # What no node has would wait for ever.
                     under_way[remote.options(memory=min(job.memory(), room)).remote(job)] = job
-                ready, _ = ray.wait(list(under_way), num_returns=1)
+                # Several at a time, since to wait takes time for each that is under way.
+                ready, _ = ray.wait(list(under_way), num_returns=1 + len(under_way) // (2 * AHEAD), timeout=1)
                 for one in ready:
                     job = under_way.pop(one)
                     try:

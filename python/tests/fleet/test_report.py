@@ -8,6 +8,8 @@ import pytest
 from stopgap import fleet
 from stopgap.fleet import answers, rows
 
+from .conftest import REPOSITORY
+
 HOSTS = 300
 BEFORE, AFTER = "6.6.30", "6.12.9"
 
@@ -189,3 +191,18 @@ def test_other_tools_read_the_results(answered):
         sums[cause["cause"]] = sums.get(cause["cause"], 0) + cause["lost_ns"] / 1e9
     assert sums == pytest.approx(by_cause)
     assert {row["cause"]: row["lost_s"] for row in report.causes.to_pylist() if row["group"] == "all"} == pytest.approx(by_cause)
+
+
+def test_the_questions_in_sql_are_answered(answered, monkeypatch):
+    """DuckDB runs the five questions of docs/fleet.md as they stand."""
+    duckdb = pytest.importorskip("duckdb")
+    monkeypatch.chdir(answered)
+    text = (REPOSITORY / "docs/fleet.md").read_text().split("```sql\n")[1].split("```")[0]
+    questions = [part for part in text.split(";") if part.strip()]
+    assert len(questions) == 5
+    answers = [duckdb.sql(question).fetchall() for question in questions]
+    report = fleet.report(answered)
+    whole = [row for row in report.causes.to_pylist() if row["group"] == "all"]
+    assert [row[0] for row in answers[0]][:3] == [row["cause"] for row in whole][:3]
+    assert {row[0] for row in answers[1]} >= {row["value"] for row in report.causes.to_pylist() if row["group"] == "kernel"}
+    assert answers[3] == [] and {row[0] for row in answers[4]} == {"linux-6.12", "best-fit"}
