@@ -38,15 +38,16 @@ pub(crate) fn compare_hosts(
                 })
                 .collect(),
         };
+        let [before, after] = [side("before", before), side("after", after)];
         let options = Options {
             seed,
-            endpoints: names.iter().cloned().map(Endpoint::Mean).collect(),
+            endpoints: names.into_iter().map(Endpoint::Mean).collect(),
             // Hosts have no order.
             in_order: false,
             number_unit: unit,
             ..Options::default()
         };
-        Ok(compare(&side("before", before), &side("after", after), &options).to_json())
+        Ok(compare(&before, &after, &options).to_json())
     })
 }
 
@@ -83,6 +84,7 @@ pub(crate) fn ratio_over_hosts(
 
 /// Returns the median over hosts with its 95 % interval; `None` from fewer than 3 hosts.
 #[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // PyO3 makes a list's values anew, and hands them over
 pub(crate) fn median_over_hosts(
     py: Python<'_>,
     figures: Vec<f64>,
