@@ -167,14 +167,16 @@ class Fleet:
         keys["day"] = pc.fill_null(pc.utf8_slice_codeunits(used["date"], 0, 10), "unknown").combine_chunks()
         base = pa.table({**keys, "ns": used["duration_ns"]})
         by = ["host", *GROUPS, "day"]
-        sums = base.group_by(by).aggregate([("ns", "sum")])
+        order = [(name, "ascending") for name in by]
+        # In one order, so that sums of floating-point numbers are the same each time.
+        sums = base.group_by(by).aggregate([("ns", "sum")]).sort_by(order)
         self.hours = [(row, row.pop("ns_sum") / NS_PER_HOUR) for row in sums.to_pylist()]
         lists = used["causes"].combine_chunks()
         parents, flat = pc.list_parent_indices(lists), pc.list_flatten(lists)
         lost = pa.table(
             {**{name: base[name].take(parents) for name in by}, "cause": pc.struct_field(flat, "cause"), "ns": pc.struct_field(flat, "lost_ns")}
         )
-        lost = lost.group_by([*by, "cause"]).aggregate([("ns", "sum")])
+        lost = lost.group_by([*by, "cause"]).aggregate([("ns", "sum")]).sort_by([*order, ("cause", "ascending")])
         self.lost = [(row, row.pop("ns_sum") / 1e9) for row in lost.to_pylist()]
 
     def totals(self) -> dict[str, float]:
