@@ -127,3 +127,9 @@ pub(crate) fn page(
         Ok(html::page(&[Source { name, document }]))
     })
 }
+
+/// Returns the version, which results of a fleet are of.
+#[pyfunction]
+pub(crate) fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}

@@ -20,7 +20,7 @@ mod _stopgap {
     #[pymodule_export]
     use crate::events::{columns, read_trace};
     #[pymodule_export]
-    use crate::fleet::{compare_hosts, median_over_hosts, page, ratio_over_hosts};
+    use crate::fleet::{compare_hosts, median_over_hosts, page, ratio_over_hosts, version};
     #[pymodule_export]
     use crate::identity::{identity, identity_of};
     #[pymodule_export]

@@ -7,7 +7,6 @@ same memory for every block of an operator; and there is nothing to pass on, sin
 
 from __future__ import annotations
 
-import importlib.metadata
 import contextlib
 import ctypes
 import json
@@ -228,7 +227,9 @@ def _run(
 
 
 def _asked(options: dict[str, Any]) -> bytes:
-    asked = {"stopgap": importlib.metadata.version("stopgap"), "options": options}
+    from stopgap import _stopgap
+
+    asked = {"stopgap": _stopgap.version(), "options": options}
     try:
         return json.dumps(asked, sort_keys=True, indent=1).encode() + b"\n"
     except TypeError as error:
