@@ -18,10 +18,10 @@ use stopgap_kernel::{Linux, signals};
 use stopgap_models::placement::experiment::Events;
 use stopgap_models::placement::rows::Measured;
 use stopgap_models::placement::{Allocator, Entry, Experiment, Meter, Scene, Settings};
+use stopgap_placement::by_handle::{ByHandle, Handle};
 use stopgap_placement::registry::Name;
-use stopgap_placement::stopgap::Handle;
 use stopgap_placement::{
-    Direction, FreeError, PlaceError, Policy, Range, Request, Space, Statistics, Stopgap, Work,
+    Direction, FreeError, PlaceError, Policy, Range, Request, Space, Statistics, Work,
 };
 use stopgap_report::text::thousands;
 
@@ -123,24 +123,28 @@ const OURS_BY_HANDLE: &str = "stopgap-handle";
 const BEST_FIT: &str = "best-fit";
 
 /// Our policy by its handles.
-struct ByHandle(Stopgap);
+struct Handles(ByHandle);
 
-impl Allocator for ByHandle {
+impl Allocator for Handles {
     type Handle = Handle;
 
     #[inline]
     fn place(&mut self, request: &Request) -> Result<Handle, PlaceError> {
-        Ok(self.0.place_handle(request)?.1)
+        Ok(self.0.place(request)?.1)
     }
 
     #[inline]
     fn free(&mut self, handle: Handle, _: u64) -> Result<(), FreeError> {
-        self.0.free_handle(handle)
+        self.0.free(handle)
     }
 
     #[inline]
     fn work(&self) -> Option<Work> {
         Some(self.0.work())
+    }
+
+    fn start(&self, handle: Handle) -> Option<u64> {
+        Some(self.0.range_of(handle).ok()?.start)
     }
 
     fn statistics(&self) -> Option<Statistics> {
@@ -151,7 +155,7 @@ impl Allocator for ByHandle {
 /// All allocators.
 fn contenders() -> Vec<(Entry, Frees)> {
     let handle = Entry::new(OURS_BY_HANDLE, None, |scene| {
-        Ok(ByHandle(Stopgap::new(scene.space)))
+        Ok(Handles(ByHandle::new(scene.space)))
     });
     let [ours, best_fit, linux] = [Name::Stopgap, Name::BestFit, Name::Linux6_12]
         .map(|name| (Entry::policy(name), Frees::Checked));

@@ -16,6 +16,7 @@
 //! * [`contract`]: what is asked ([`Request`]), what is answered ([`Range`] or [`PlaceError`]), and
 //!   the trait [`Policy`] that all of them are.
 //! * [`stopgap`]: ours, for use; the others are for comparison.
+//! * [`by_handle`]: best fit for those who keep a handle of each range.
 //! * [`linux_2_6_35`], [`linux_3_4`]: searches that continue where the last one ended, and what they
 //!   share ([`free_area_cache`]).
 //! * [`gap_tree`]: Linux 3.8 to 6.0, van Riel's first form of it and Weiner's proposal.
@@ -34,6 +35,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod best_fit;
+pub mod by_handle;
 pub mod contract;
 pub mod free_area_cache;
 pub mod gap_tree;

@@ -10,6 +10,7 @@
 //! * [`soak`]: all of the registry, each against what it is held to, for as long as one likes.
 
 pub mod best_fit;
+mod by_range;
 mod differential;
 mod free_area_cache;
 pub mod linux_3_8;
@@ -23,6 +24,7 @@ use alloc::format;
 use alloc::string::String;
 
 pub use best_fit::Fragments;
+pub use by_range::ByRange;
 pub use differential::{Answer, Differential};
 pub use free_area_cache::{Era, NaiveFreeAreaCache};
 pub use naive::{Area, Naive};

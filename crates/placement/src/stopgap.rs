@@ -12,11 +12,7 @@
 //! policy.free(texture)?;
 //! assert_eq!(policy.free(texture), Err(FreeError::AlreadyFree));
 //!
-//! // A handle saves the look-up of the address.
-//! let (range, handle) = policy.place_handle(&Request::of(3 << 20))?;
-//! assert_eq!(range, texture);
-//! policy.free_handle(handle)?;
-//! assert_eq!(policy.largest_hole(), (1 << 30) - (12 << 20));
+//! assert_eq!(policy.largest_hole(), (1 << 30) - (8 << 20));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -110,7 +106,6 @@ mod search;
 mod tile;
 
 use alloc::string::String;
-use core::num::NonZeroU64;
 
 use crate::contract::{
     Direction, FreeError, PlaceError, Policy, Range, Request, Space, Statistics, Work,
@@ -122,30 +117,6 @@ use map::{Map, Place, Start};
 use search::Want;
 
 pub use ranges::Extent;
-
-/// A range that was placed, in 8 bytes: where its start is in the map, and its length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Handle(NonZeroU64);
-
-impl Handle {
-    /// Low bits of a length that a handle has.
-    const PAGES: u64 = (1 << 26) - 1;
-
-    #[inline]
-    fn new(at: Place, pages: u64) -> Handle {
-        // There are fewer than 2^25 tiles, and 2^13 bits in each.
-        let place = (at.tile as u64) << 13 | u64::from(at.bit);
-        Handle(NonZeroU64::MIN.saturating_add(place << 26 | pages & Handle::PAGES))
-    }
-
-    #[inline]
-    fn parts(self) -> (Place, u64) {
-        let value = self.0.get() - 1;
-        let place = value >> 26;
-        let (tile, bit) = ((place >> 13) as usize, (place & 0x1fff) as u32);
-        (Place { tile, bit }, value & Handle::PAGES)
-    }
-}
 
 /// See the module.
 #[derive(Clone)]
@@ -237,37 +208,6 @@ impl Stopgap {
     pub fn certain(mut self) -> Stopgap {
         self.budget = u32::MAX;
         self
-    }
-
-    /// As [`Policy::place`], with a handle that [`Stopgap::free_handle`] takes.
-    ///
-    /// # Errors
-    /// As [`Policy::place`].
-    #[inline]
-    pub fn place_handle(&mut self, request: &Request) -> Result<(Range, Handle), PlaceError> {
-        let range = self.place(request)?;
-        let start = self.page_of(range.start);
-        // Exists: something starts there.
-        let at = self.map.make_place(start);
-        Ok((range, Handle::new(at, range.length() >> self.shift)))
-    }
-
-    /// Frees a range by its handle: as [`Policy::free`], but the range need not be looked up.
-    ///
-    /// # Errors
-    /// [`FreeError::AlreadyFree`] where no range of that length starts there: nothing has changed then. As with an
-    /// address, a range that was freed and placed again looks like the one before.
-    #[inline]
-    pub fn free_handle(&mut self, handle: Handle) -> Result<(), FreeError> {
-        let (at, pages) = handle.parts();
-        let Some(start) = self.map.page_in(at) else {
-            return Err(FreeError::AlreadyFree);
-        };
-        let length = self.map.length(at);
-        if self.map.start(at) != Some(Start::Range) || length & Handle::PAGES != pages {
-            return Err(FreeError::AlreadyFree);
-        }
-        self.free_at(start, length, at)
     }
 
     /// Returns the bytes of the largest hole, for the text of an error: a failed request has joined all holes. Walks the

@@ -40,6 +40,8 @@ pub enum Lack {
     Limits,
     /// The other direction.
     Direction,
+    /// An address to be given if it is free.
+    Hint,
     /// Freeing by nothing but the range.
     FreeByRange,
     /// A window this large.
@@ -87,6 +89,7 @@ impl fmt::Display for Lack {
             Lack::Alignment => "alignment",
             Lack::Limits => "limits of a request",
             Lack::Direction => "this direction",
+            Lack::Hint => "hints",
             Lack::FreeByRange => "freeing by range alone",
             Lack::Window => "a window this large",
         })

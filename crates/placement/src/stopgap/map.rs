@@ -316,13 +316,6 @@ impl Map {
         self.tiles[at.tile].first_page() + u64::from(at.bit)
     }
 
-    /// The page of a place, which may be none.
-    #[inline]
-    pub(super) fn page_in(&self, at: Place) -> Option<u64> {
-        let tile = self.tiles.get(at.tile)?;
-        Some(tile.first_page() + u64::from(at.bit))
-    }
-
     /// The first boundary after a tile; the end of the map if there is none.
     fn after_tile(&self, tile: usize) -> u64 {
         let tile = &self.tiles[tile];

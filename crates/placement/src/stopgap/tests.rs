@@ -95,22 +95,6 @@ fn the_shortest_long_hole_is_taken() {
 }
 
 #[test]
-fn a_handle_frees_its_range_once() {
-    let mut stopgap = Stopgap::new(space(0x7000, 1 << 20));
-    let mut held = Vec::new();
-    for pages in [1, 64, 65, 300, 9_000, 1 << 14] {
-        held.push(stopgap.place_handle(&Request::of(pages * 0x1000)).unwrap());
-    }
-    for (range, handle) in held {
-        assert_eq!(stopgap.free_handle(handle), Ok(()));
-        assert_eq!(stopgap.free_handle(handle), Err(FreeError::AlreadyFree));
-        assert_eq!(stopgap.free(range), Err(FreeError::AlreadyFree));
-        stopgap.check().unwrap();
-    }
-    assert_eq!(stopgap.statistics().ranges, 0);
-}
-
-#[test]
 fn an_exhausted_window_knows_its_largest_hole() {
     let mut stopgap = Stopgap::new(space(0, 400));
     let held = [100, 100, 100].map(|pages| place(&mut stopgap, pages));

@@ -1,0 +1,551 @@
+//! Best fit by handle: for those who keep 8 bytes for each range that they hold.
+//!
+//! ```
+//! use stopgap_placement::by_handle::ByHandle;
+//! use stopgap_placement::{FreeError, Range, Request, Space};
+//!
+//! let space = Space::new(Range::new(0x4000_0000, 0x8000_0000), 0x1000)?;
+//! let mut policy = ByHandle::new(space);
+//! let (range, texture) = policy.place(&Request::of(3 << 20))?;
+//! assert_eq!(range.length(), 3 << 20);
+//! let huge = Request { alignment: 2 << 20, ..Request::of(8 << 20) };
+//! let (range, _) = policy.place(&huge)?;
+//! assert_eq!(range.start % (2 << 20), 0);
+//! policy.free(texture)?;
+//! assert_eq!(policy.free(texture), Err(FreeError::AlreadyFree));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Stopgap`](crate::Stopgap) frees by address, packs short ranges and knows limits, hints and directions. This policy
+//! knows sizes, alignments and offsets, of any window, and looks nothing up: an operation touches a handful of cache lines,
+//! whether a range has one page or a million.
+//!
+//! # How
+//!
+//! * **Nodes** (`nodes`): 32 bytes for each range and each hole, with the numbers of its neighbours by address. A handle is a
+//!   node's number and generation. A node's generation changes when its range is freed, and a node whose generations are
+//!   used up is not used again: so a handle that was freed is refused for ever. A handle of another policy is refused by a
+//!   number that each policy has, if fewer than 4,096 were made between.
+//! * **Classes** (`classes`): a list of holes for each length up to 255 pages, above that 128 an octave. A request takes the
+//!   first hole of the lowest class that is sure to fit. Where its own class is not sure, it takes the shortest
+//!   that will do of the first 8 holes there: best fit to the page up to 255 pages, and to one part in 128 above.
+//! * **Edge**: the hole at the window's start is in no list. It is cut only where no shorter hole will do.
+//!
+//! # Cost
+//!
+//! Place looks at 8 holes at most before it takes one, at 16 where it is aligned, and, where none need fit, at 256 before it
+//! fails ([`ByHandle::certain`]: at all that may be long enough). Free looks at two neighbours. Nodes come in chunks of
+//! 128 KiB, and no chunk is ever moved.
+
+mod check;
+mod classes;
+mod nodes;
+
+use alloc::boxed::Box;
+use core::num::NonZeroU64;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::contract::{Direction, FreeError, Lack, Need, PlaceError, Range, Request, Space, Work};
+use classes::{CLASSES, Classes, EXACT, class_of, least_of_class};
+use nodes::{EDGE, END, LAST_GENERATION, NONE, Nodes};
+
+/// Holes of a size's own class among which the shortest that will do is taken.
+const LOOKS: u32 = 8;
+/// Holes that may happen to be aligned that are looked at, in all and of one class.
+const ALIGNED_LOOKS: u32 = 16;
+const ALIGNED_LOOKS_PER_CLASS: u32 = 4;
+/// Holes looked at before a request fails.
+const BUDGET: u32 = 256;
+
+/// A range that [`ByHandle`] placed, in 8 bytes: a node's number, and below it the policy's and the generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Handle(NonZeroU64);
+
+/// See the module.
+#[derive(Clone)]
+pub struct ByHandle {
+    space: Space,
+    shift: u32,
+    /// The policy's number, above the bits of a generation. A copy has the same.
+    tag: u32,
+    /// Holes looked at before a request fails.
+    budget: u32,
+    nodes: Nodes,
+    /// Classes of which there is a hole.
+    nonempty: Classes,
+    /// For each class the first hole.
+    first: Box<[u32; CLASSES]>,
+    work: Work,
+}
+
+/// Policies made.
+static POLICIES: AtomicU32 = AtomicU32::new(0);
+
+impl ByHandle {
+    /// Makes a policy of an empty `space`. Takes about 20 KiB and a chunk of nodes.
+    #[must_use]
+    pub fn new(space: Space) -> ByHandle {
+        let shift = space.page().trailing_zeros();
+        let pages = space.window().length() >> shift;
+        let mut nodes = Nodes::new(pages);
+        // The edge and the end.
+        for _ in [EDGE, END] {
+            nodes.more();
+        }
+        let (edge, end) = (&mut nodes[EDGE], END);
+        (edge.pages, edge.after) = (pages, end);
+        let end = &mut nodes[END];
+        end.set_start(pages);
+        end.before = EDGE;
+        end.turn();
+        ByHandle {
+            space,
+            shift,
+            tag: POLICIES.fetch_add(1, Ordering::Relaxed) << LAST_GENERATION.count_ones(),
+            budget: BUDGET,
+            nodes,
+            nonempty: Classes::NONE,
+            first: Box::new([NONE; CLASSES]),
+            work: Work::ZERO,
+        }
+    }
+
+    /// Lets a request fail only where no hole fits, however many have to be looked at.
+    #[must_use]
+    pub fn certain(mut self) -> ByHandle {
+        self.budget = u32::MAX;
+        self
+    }
+
+    /// Returns the space that it fills.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        self.space
+    }
+
+    /// Chooses a range and takes it.
+    ///
+    /// # Errors
+    /// [`PlaceError`]; nothing has changed then. Limits, hints and directions are what it lacks.
+    #[inline]
+    pub fn place(&mut self, request: &Request) -> Result<(Range, Handle), PlaceError> {
+        let page = self.space.page();
+        let is_plain = request.limits.is_none()
+            && request.hint.is_none()
+            && request.direction == Direction::Any
+            && request.alignment.wrapping_sub(1) < page
+            && request.alignment & request.alignment.wrapping_sub(1) == 0
+            && request.offset & (page - 1) == 0;
+        let pages = request.size.wrapping_add(page - 1) >> self.shift;
+        let number = if is_plain && pages > 0 {
+            self.plain(pages)
+        } else {
+            self.asked(request)?
+        };
+        // Only a request that no empty space could answer is told more.
+        let Some(number) = number else {
+            return Err(self.refusal(request));
+        };
+        self.work.placed += 1;
+        let node = &self.nodes[number];
+        let low = self.tag | node.generation();
+        // A range's generation is odd.
+        let handle = NonZeroU64::MIN | u64::from(number) << 32 | u64::from(low);
+        Ok((self.range(node.start(), node.pages), Handle(handle)))
+    }
+
+    /// Frees a range.
+    ///
+    /// # Errors
+    /// [`FreeError::AlreadyFree`] where it was freed before, [`FreeError::NotAsGiven`] where another policy placed it;
+    /// nothing has changed then.
+    #[inline]
+    pub fn free(&mut self, handle: Handle) -> Result<(), FreeError> {
+        let number = self.held(handle)?;
+        let node = self.nodes[number];
+        if node.generation() == LAST_GENERATION {
+            let new = self.renew(number);
+            self.give(new);
+        } else {
+            self.give(number);
+        }
+        Ok(())
+    }
+
+    /// Returns the range of a handle.
+    ///
+    /// # Errors
+    /// As [`ByHandle::free`].
+    #[inline]
+    pub fn range_of(&self, handle: Handle) -> Result<Range, FreeError> {
+        let node = &self.nodes[self.held(handle)?];
+        Ok(self.range(node.start(), node.pages))
+    }
+
+    /// Returns counters of all steps so far. Cheap.
+    #[must_use]
+    pub fn work(&self) -> Work {
+        self.work
+    }
+
+    /// Returns the bytes of the largest hole, for the text of an error. Walks the holes of the highest class that has any.
+    #[must_use]
+    pub fn largest_hole(&self) -> u64 {
+        let class = self.nonempty.last();
+        let holes = class.into_iter().flat_map(|class| self.list(class));
+        let most = holes.map(|hole| self.nodes[hole].pages).max();
+        most.unwrap_or(0).max(self.nodes[EDGE].pages) << self.shift
+    }
+
+    /// The node of a handle, whose range is held.
+    #[inline]
+    fn held(&self, handle: Handle) -> Result<u32, FreeError> {
+        let value = handle.0.get();
+        let number = (value >> 32) as u32;
+        match self.nodes.get(number) {
+            Some(node) if node.generation() == value as u32 ^ self.tag => Ok(number),
+            _ => Err(self.refused(value as u32)),
+        }
+    }
+
+    #[cold]
+    fn refused(&self, low: u32) -> FreeError {
+        if (low ^ self.tag) > LAST_GENERATION {
+            FreeError::NotAsGiven
+        } else {
+            FreeError::AlreadyFree
+        }
+    }
+
+    #[inline]
+    fn range(&self, start: u64, pages: u64) -> Range {
+        let start = self.space.window().start + (start << self.shift);
+        Range::new(start, start + (pages << self.shift))
+    }
+
+    /// Why a request has no range.
+    #[cold]
+    fn refusal(&self, request: &Request) -> PlaceError {
+        match self.space.need(request) {
+            Ok(_) => PlaceError::Exhausted,
+            Err(why) => PlaceError::Impossible(why),
+        }
+    }
+
+    /// Places what is not plain.
+    #[inline(never)]
+    fn asked(&mut self, request: &Request) -> Result<Option<u32>, PlaceError> {
+        let need = self.space.need(request)?;
+        if request.limits.is_some() {
+            return Err(PlaceError::Lacks(Lack::Limits));
+        }
+        if request.hint.is_some() {
+            return Err(PlaceError::Lacks(Lack::Hint));
+        }
+        if request.direction != Direction::Any {
+            return Err(PlaceError::Lacks(Lack::Direction));
+        }
+        Ok(self.aligned(&Want::new(&need, self.space, self.shift)))
+    }
+
+    /// Takes `pages` anywhere.
+    #[inline]
+    fn plain(&mut self, pages: u64) -> Option<u32> {
+        let class = class_of(pages);
+        if class >= CLASSES {
+            return None;
+        }
+        let mut found = NONE;
+        let mut sure = class;
+        if pages >= 2 * EXACT && least_of_class(pages) < pages {
+            sure += 1;
+            if self.nonempty.contains(class) {
+                found = self.shortest(class, pages, LOOKS);
+            }
+        }
+        if found == NONE
+            && let Some(class) = self.nonempty.first_from(sure)
+        {
+            self.work.visited += 1;
+            found = self.first[class];
+        }
+        let edge = self.nodes[EDGE].pages;
+        if found == NONE || self.nodes[found].pages > edge {
+            if edge >= pages {
+                return self.cut(EDGE, edge - pages, pages);
+            }
+            if found == NONE {
+                found = self.shortest(class, pages, self.budget);
+                if found == NONE {
+                    return None;
+                }
+            }
+        }
+        let hole = &self.nodes[found];
+        self.cut(found, hole.end() - pages, pages)
+    }
+
+    /// The shortest hole of `class` that has `pages`, of the first `looks`.
+    #[inline(never)]
+    fn shortest(&mut self, class: usize, pages: u64, looks: u32) -> u32 {
+        let (mut best, mut least) = (NONE, u64::MAX);
+        let mut at = self.first[class];
+        let mut left = looks;
+        while at != NONE && left > 0 {
+            left -= 1;
+            let node = &self.nodes[at];
+            if node.pages >= pages && node.pages < least {
+                (best, least) = (at, node.pages);
+                if least == pages {
+                    break;
+                }
+            }
+            at = node.next;
+        }
+        self.work.visited += u64::from(looks - left);
+        best
+    }
+
+    /// Takes what `want` says: of some holes that may happen to be aligned the first that is, else the first that must do.
+    fn aligned(&mut self, want: &Want) -> Option<u32> {
+        let own = class_of(want.pages);
+        let (found, looked) = self.among(want, own, ALIGNED_LOOKS, ALIGNED_LOOKS_PER_CLASS);
+        self.work.visited += u64::from(looked);
+        if let Some((hole, start)) = found {
+            return self.cut(hole, start, want.pages);
+        }
+        let padded = want.pages + want.mask;
+        let sure = class_of(padded) + usize::from(least_of_class(padded) < padded);
+        let found = self.nonempty.first_from(sure);
+        let found = found.map_or(NONE, |class| self.first[class]);
+        let hole = &self.nodes[found];
+        let in_edge = want.within(&self.nodes[EDGE]);
+        if let Some(start) = in_edge
+            && (found == NONE || hole.pages > self.nodes[EDGE].pages)
+        {
+            return self.cut(EDGE, start, want.pages);
+        }
+        if found != NONE {
+            let start = want.within(hole)?;
+            return self.cut(found, start, want.pages);
+        }
+        let (found, looked) = self.among(want, own, self.budget, u32::MAX);
+        self.work.visited += u64::from(looked);
+        let (hole, start) = found?;
+        self.cut(hole, start, want.pages)
+    }
+
+    /// The first hole from class `from` on in which `want` has a place, of `looks`, so many a class; and how many were
+    /// looked at.
+    fn among(
+        &self,
+        want: &Want,
+        from: usize,
+        looks: u32,
+        per_class: u32,
+    ) -> (Option<(u32, u64)>, u32) {
+        let mut looked = 0;
+        let mut class = from;
+        while let Some(next) = self.nonempty.first_from(class) {
+            let mut of_class = 0;
+            for hole in self.list(next) {
+                if looked == looks {
+                    return (None, looked);
+                }
+                looked += 1;
+                if let Some(start) = want.within(&self.nodes[hole]) {
+                    return (Some((hole, start)), looked);
+                }
+                of_class += 1;
+                if of_class == per_class {
+                    break;
+                }
+            }
+            class = next + 1;
+        }
+        (None, looked)
+    }
+
+    /// The holes of a class.
+    fn list(&self, class: usize) -> impl Iterator<Item = u32> + '_ {
+        let some = |number| (number != NONE).then_some(number);
+        core::iter::successors(some(self.first[class]), move |&hole| {
+            some(self.nodes[hole].next)
+        })
+    }
+
+    /// Makes a range of the `pages` from page `start` on of a hole. Returns its node; `None` where there are no more nodes.
+    ///
+    /// ```text
+    /// before   |. . . . . . . .|
+    /// after    |. .|R R R|. . .|     either side may be empty
+    /// ```
+    #[inline]
+    fn cut(&mut self, hole: u32, start: u64, pages: u64) -> Option<u32> {
+        let node = self.nodes[hole];
+        let above = node.end() - start - pages;
+        let new = if above == 0 { NONE } else { self.nodes.take()? };
+        let below = start - node.start();
+        let number = if below == 0 && hole != EDGE {
+            self.remove(hole, class_of(node.pages));
+            let range = &mut self.nodes[hole];
+            range.pages = pages;
+            range.turn();
+            hole
+        } else {
+            let Some(number) = self.nodes.take() else {
+                if new != NONE {
+                    self.nodes.give(new);
+                }
+                return None;
+            };
+            let range = &mut self.nodes[number];
+            range.set_start(start);
+            range.pages = pages;
+            (range.before, range.after) = (hole, node.after);
+            range.turn();
+            self.nodes[node.after].before = number;
+            self.nodes[hole].after = number;
+            self.resize(hole, below);
+            number
+        };
+        if new != NONE {
+            let rest = &mut self.nodes[new];
+            rest.set_start(start + pages);
+            rest.pages = above;
+            (rest.before, rest.after) = (number, node.after);
+            self.nodes[node.after].before = new;
+            self.nodes[number].after = new;
+            self.insert(new, class_of(above));
+        }
+        Some(number)
+    }
+
+    /// Makes a hole of a range, joined with the holes beside it.
+    #[inline]
+    fn give(&mut self, number: u32) {
+        let range = &mut self.nodes[number];
+        range.turn();
+        let (pages, before, after) = (range.pages, range.before, range.after);
+        let (below, above) = (self.nodes[before], self.nodes[after]);
+        if below.is_hole() {
+            let mut sum = below.pages + pages;
+            let mut next = after;
+            self.nodes.give(number);
+            if above.is_hole() {
+                sum += above.pages;
+                next = above.after;
+                self.remove(after, class_of(above.pages));
+                self.nodes.give(after);
+            }
+            self.nodes[before].after = next;
+            self.nodes[next].before = before;
+            self.resize(before, sum);
+        } else if above.is_hole() {
+            let start = self.nodes[number].start();
+            self.nodes.give(number);
+            let hole = &mut self.nodes[after];
+            hole.set_start(start);
+            hole.before = before;
+            self.nodes[before].after = after;
+            self.resize(after, above.pages + pages);
+        } else {
+            self.insert(number, class_of(pages));
+        }
+    }
+
+    /// Gives a range whose node has used up its generations another one.
+    #[cold]
+    fn renew(&mut self, number: u32) -> u32 {
+        let Some(new) = self.nodes.more() else {
+            // Then the last generations serve again.
+            self.nodes[number].set_generation(LAST_GENERATION - 2);
+            return number;
+        };
+        let old = core::mem::replace(&mut self.nodes[number], nodes::Node::EMPTY);
+        let node = &mut self.nodes[new];
+        node.set_start(old.start());
+        node.turn();
+        (node.pages, node.before, node.after) = (old.pages, old.before, old.after);
+        self.nodes[old.before].after = new;
+        self.nodes[old.after].before = new;
+        new
+    }
+
+    /// Changes the pages of a hole.
+    #[inline]
+    fn resize(&mut self, hole: u32, pages: u64) {
+        let node = &mut self.nodes[hole];
+        let (old, new) = (class_of(node.pages), class_of(pages));
+        node.pages = pages;
+        if hole != EDGE && old != new {
+            self.remove(hole, old);
+            self.insert(hole, new);
+        }
+    }
+
+    /// A hole becomes the first of its class.
+    #[inline]
+    fn insert(&mut self, hole: u32, class: usize) {
+        let next = core::mem::replace(&mut self.first[class], hole);
+        self.nodes[hole].next = next;
+        if next == NONE {
+            self.nonempty.insert(class);
+        } else {
+            self.nodes[next].previous = hole;
+        }
+    }
+
+    /// A hole leaves the list of its class.
+    #[inline]
+    fn remove(&mut self, hole: u32, class: usize) {
+        let node = self.nodes[hole];
+        if self.first[class] == hole {
+            self.first[class] = node.next;
+            if node.next == NONE {
+                self.nonempty.remove(class);
+            }
+        } else {
+            self.nodes[node.previous].next = node.next;
+            if node.next != NONE {
+                self.nodes[node.next].previous = node.previous;
+            }
+        }
+    }
+}
+
+/// A need in pages, counted from the window's start.
+struct Want {
+    pages: u64,
+    /// Alignment - 1, in pages.
+    mask: u64,
+    /// Value of the first page's bits under the mask.
+    residue: u64,
+}
+
+impl Want {
+    fn new(need: &Need, space: Space, shift: u32) -> Want {
+        let mask = need.align_mask >> shift;
+        Want {
+            pages: need.size >> shift,
+            mask,
+            residue: (need.align_offset.wrapping_sub(space.window().start) >> shift) & mask,
+        }
+    }
+
+    /// Where in a hole it goes: to the start if that is aligned, else as near to the end as can be.
+    #[inline]
+    fn within(&self, hole: &nodes::Node) -> Option<u64> {
+        let room = hole.pages.checked_sub(self.pages)?;
+        let start = hole.start();
+        if start.wrapping_sub(self.residue) & self.mask == 0 && hole.before != NONE {
+            return Some(start);
+        }
+        let last = start + room;
+        let down = last.wrapping_sub(self.residue) & self.mask;
+        (down <= room).then(|| last - down)
+    }
+}
+
+#[cfg(test)]
+mod tests;
