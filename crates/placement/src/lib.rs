@@ -36,6 +36,7 @@ extern crate std;
 
 pub mod best_fit;
 pub mod by_handle;
+mod chunks;
 pub mod contract;
 pub mod free_area_cache;
 pub mod gap_tree;

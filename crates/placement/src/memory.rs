@@ -58,6 +58,17 @@ pub(crate) fn zeroed<T: Zeroed>(memory: Memory) -> Box<T> {
     unsafe { Box::new_zeroed_in(memory).assume_init() }
 }
 
+/// Adds a value of zeros to a list. It is never on the stack either.
+pub(crate) fn push_zeroed<T: Zeroed>(list: &mut Vec<T>) {
+    list.reserve(1);
+    let length = list.len();
+    // SAFETY: there is room for one more behind the last. It is zeros before the list has it, which are a value by the trait.
+    unsafe {
+        list.as_mut_ptr().add(length).write_bytes(0, 1);
+        list.set_len(length + 1);
+    }
+}
+
 /// Where structures lie. The default is the global allocator.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Memory(Option<&'static Source>);

@@ -1,6 +1,7 @@
 //! Nodes: one for each range and each hole.
 
-use alloc::vec::Vec;
+use crate::chunks::Chunks;
+use crate::memory::Memory;
 
 /// Names no node in lists. It is the name of [`EDGE`], which is in none.
 pub(super) const NONE: u32 = 0;
@@ -81,46 +82,26 @@ impl Node {
 /// Nodes in a chunk: 128 KiB.
 const CHUNK: usize = 4_096;
 
-/// All nodes, by number. What is there never moves: one more takes the same time however many there are.
+/// All nodes, by number.
+#[derive(Clone)]
 pub(super) struct Nodes {
-    /// All but the last are full.
-    chunks: Vec<Vec<Node>>,
+    list: Chunks<Node, CHUNK>,
     /// The first of those that are not in use.
     spare: u32,
-    /// Nodes that a chunk has room for.
-    room: usize,
-}
-
-impl Clone for Nodes {
-    /// A copy has room for as many more.
-    fn clone(&self) -> Nodes {
-        let copied = |chunk: &Vec<Node>| {
-            let mut copy = Vec::with_capacity(self.room);
-            copy.extend_from_slice(chunk);
-            copy
-        };
-        Nodes {
-            chunks: self.chunks.iter().map(copied).collect(),
-            ..*self
-        }
-    }
 }
 
 impl Nodes {
     /// No nodes, of a window of `pages`.
     pub(super) fn new(pages: u64) -> Nodes {
-        Nodes {
-            chunks: Vec::new(),
-            spare: NONE,
-            // Each page, and the two ends.
-            room: usize::try_from(pages).map_or(CHUNK, |pages| (pages + 2).min(CHUNK)),
-        }
+        let mut list = Chunks::new_in(Memory::GLOBAL);
+        // Each page, and the two ends.
+        list.limit(pages + 2);
+        Nodes { list, spare: NONE }
     }
 
     #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&Node> {
-        let number = number as usize;
-        self.chunks.get(number / CHUNK)?.get(number % CHUNK)
+        self.list.get(number as usize)
     }
 
     /// Adds a node, or uses one again; `None` where there are 2^32 - 1.
@@ -136,13 +117,8 @@ impl Nodes {
     }
 
     pub(super) fn more(&mut self) -> Option<u32> {
-        if self.chunks.last().is_none_or(|last| last.len() == CHUNK) {
-            self.chunks.push(Vec::with_capacity(self.room));
-        }
-        let full = (self.chunks.len() - 1) * CHUNK;
-        let last = self.chunks.last_mut()?;
-        let number = u32::try_from(full + last.len()).ok()?;
-        last.push(Node::EMPTY);
+        let number = u32::try_from(self.list.len()).ok()?;
+        self.list.push(Node::EMPTY);
         Some(number)
     }
 
@@ -155,8 +131,7 @@ impl Nodes {
 
     /// Bytes of memory, by capacity.
     pub(super) fn memory(&self) -> usize {
-        let nodes: usize = self.chunks.iter().map(Vec::capacity).sum();
-        nodes * size_of::<Node>() + self.chunks.capacity() * size_of::<Vec<Node>>()
+        self.list.memory()
     }
 }
 
@@ -165,15 +140,13 @@ impl core::ops::Index<u32> for Nodes {
 
     #[inline]
     fn index(&self, number: u32) -> &Node {
-        let number = number as usize;
-        &self.chunks[number / CHUNK][number % CHUNK]
+        &self.list[number as usize]
     }
 }
 
 impl core::ops::IndexMut<u32> for Nodes {
     #[inline]
     fn index_mut(&mut self, number: u32) -> &mut Node {
-        let number = number as usize;
-        &mut self.chunks[number / CHUNK][number % CHUNK]
+        &mut self.list[number as usize]
     }
 }

@@ -43,9 +43,17 @@ impl Map {
     }
 
     fn check(&self) -> Result<(), String> {
+        let some = |tile| (tile != u32::MAX).then_some(tile);
+        let idle = core::iter::successors(some(self.idle), |&tile| {
+            some(self.tiles[tile as usize].parent)
+        });
+        let idle: Vec<u32> = idle.collect();
+        if self.used + idle.len() != self.tiles.len() {
+            return Err(format!("{} tiles are in use is wrong", self.used));
+        }
         for (index, tile) in self.tiles.iter().enumerate() {
             let number = tile.number;
-            if self.idle.contains(&(index as u32)) {
+            if idle.contains(&(index as u32)) {
                 if tile.cut != Bits::NONE || tile.hole != Bits::NONE || tile.by_class != [0; 64] {
                     return Err(format!("tile {index} is idle, but not empty"));
                 }

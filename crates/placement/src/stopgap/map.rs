@@ -25,12 +25,15 @@ mod index;
 mod lists;
 mod tiles;
 
+use crate::chunks::Chunks;
 use crate::memory::{Box, Memory, Vec, Zeroed};
 
 use super::class::{CLASSES, Classes, EXACT, LONG_CLASSES, LongClasses, Octaves};
 use super::tile::{BEYOND, TILE, Tile, WORDS, above, below};
 
 const NONE: u32 = u32::MAX;
+/// Tiles in a chunk: 125 KB, of which those in use are touched.
+const TILES: usize = 32;
 /// Children of a node.
 const FAN: usize = 64;
 /// Places in the table of tiles lately used, at least and at most: as many as there are tiles, which often are side by side.
@@ -111,13 +114,13 @@ pub(super) enum Start {
 /// See the module.
 #[derive(Clone)]
 pub(super) struct Map {
-    /// Each by itself: to move a list of them when it grows would take longer than any search. Those without a boundary
-    /// wait in `idle`.
-    #[allow(clippy::vec_box)] // see above
-    pub(super) tiles: Vec<Box<Tile>>,
-    /// Tiles that are not in use; all their bits are 0.
-    pub(super) idle: Vec<u32>,
-    #[allow(clippy::vec_box)] // as tiles
+    /// Those without a boundary wait in a list of their own.
+    pub(super) tiles: Chunks<Tile, TILES>,
+    /// The first tile that is not in use; all its bits are 0, and its `parent` is the next such.
+    pub(super) idle: u32,
+    /// Tiles that are in use.
+    pub(super) used: usize,
+    #[allow(clippy::vec_box)] // to move a list of them when it grows would take longer than any search
     pub(super) nodes: Vec<Box<Node>>,
     /// Nodes that are not in use.
     spare: Vec<u32>,
@@ -187,8 +190,9 @@ impl Map {
     /// Returns a map of no pages, to be opened.
     pub(super) const fn closed(memory: Memory) -> Map {
         Map {
-            tiles: Vec::new_in(memory),
-            idle: Vec::new_in(memory),
+            tiles: Chunks::new_in(memory),
+            idle: NONE,
+            used: 0,
             nodes: Vec::new_in(memory),
             spare: Vec::new_in(memory),
             levels: 1,
@@ -216,6 +220,7 @@ impl Map {
         }
         self.pages = pages;
         self.floor = pages;
+        self.tiles.limit(pages / TILE + 1);
         self.recent.resize(RECENT_LEAST, (NONE, 0));
         self.first.reserve_exact(LONG_CLASSES);
         self.first.resize(LONG_CLASSES, NONE);
@@ -392,16 +397,15 @@ impl Map {
     /// Whether there are as many tiles as there may be, but for those that one request makes.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
-        self.tiles.len() - self.idle.len() > MOST_TILES
+        self.used > MOST_TILES
     }
 
     /// Bytes of memory, by capacity.
     pub(super) fn memory(&self) -> usize {
-        self.tiles.len() * size_of::<Tile>()
-            + self.tiles.capacity() * size_of::<Box<Tile>>()
+        self.tiles.memory()
             + self.nodes.len() * size_of::<Node>()
             + self.nodes.capacity() * size_of::<Box<Node>>()
-            + (self.idle.capacity() + self.spare.capacity() + self.first.capacity())
+            + (self.spare.capacity() + self.first.capacity())
                 * size_of::<u32>()
             + self.recent.capacity() * size_of::<(u32, u32)>()
     }

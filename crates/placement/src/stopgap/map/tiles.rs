@@ -52,17 +52,20 @@ impl Map {
             }
             node = child;
         }
-        let tile = match self.idle.pop() {
-            Some(idle) => idle as usize,
-            None => {
-                let memory = *self.tiles.allocator();
-                self.tiles.push(zeroed(memory));
+        self.used += 1;
+        let tile = match self.idle {
+            NONE => {
+                self.tiles.push_zeroed();
                 let room = self.recent.len();
                 if self.tiles.len() > room && room < RECENT_MOST {
                     self.recent.clear();
                     self.recent.resize(2 * room, (NONE, 0));
                 }
                 self.tiles.len() - 1
+            }
+            idle => {
+                self.idle = self.tiles[idle as usize].parent;
+                idle as usize
             }
         };
         let here = &mut self.tiles[tile];
@@ -87,7 +90,8 @@ impl Map {
         let gone = &mut self.tiles[tile];
         gone.octaves.clear();
         let (number, mut node) = (gone.number, gone.parent);
-        self.idle.push(tile as u32);
+        gone.parent = core::mem::replace(&mut self.idle, tile as u32);
+        self.used -= 1;
         let at = self.recent_at(number);
         if self.recent[at].0 == number {
             self.recent[at].0 = NONE;
