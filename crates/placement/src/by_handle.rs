@@ -35,20 +35,20 @@
 //!
 //! Place looks at 8 holes at most before it takes one, at 16 where it is aligned, and, where none need fit, at 256 before it
 //! fails ([`ByHandle::certain`]: at all that may be long enough). Free looks at two neighbours. Nodes come in chunks of
-//! 128 KiB, and no chunk is ever moved.
+//! 16 KiB, and no chunk is ever moved.
 
 mod check;
-mod classes;
 mod nodes;
 
-use alloc::boxed::Box;
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::classes::{CLASSES, EXACT, Firsts, Set, class_of, least_of_class};
 use crate::contract::{Direction, FreeError, Lack, Need, PlaceError, Range, Request, Space, Work};
-use classes::{CLASSES, Classes, EXACT, class_of, least_of_class};
-use nodes::{EDGE, END, LAST_GENERATION, NONE, Nodes};
+use nodes::{EDGE, END, LAST_GENERATION, NONE, Node, Nodes};
 
+/// The first class in whose list the lowest holes come first, as far as the first tells: those of long ranges, which fail first.
+const ORDERED: usize = 64;
 /// Holes of a size's own class among which the shortest that will do is taken.
 const LOOKS: u32 = 8;
 /// Holes that may happen to be aligned that are looked at, in all and of one class.
@@ -72,9 +72,9 @@ pub struct ByHandle {
     budget: u32,
     nodes: Nodes,
     /// Classes of which there is a hole.
-    nonempty: Classes,
+    nonempty: Set,
     /// For each class the first hole.
-    first: Box<[u32; CLASSES]>,
+    first: Firsts,
     work: Work,
 }
 
@@ -87,7 +87,7 @@ impl ByHandle {
     pub fn new(space: Space) -> ByHandle {
         let shift = space.page().trailing_zeros();
         let pages = space.window().length() >> shift;
-        let mut nodes = Nodes::new(pages);
+        let mut nodes = Nodes::new();
         // The edge and the end.
         for _ in [EDGE, END] {
             nodes.more();
@@ -104,8 +104,8 @@ impl ByHandle {
             tag: POLICIES.fetch_add(1, Ordering::Relaxed) << LAST_GENERATION.count_ones(),
             budget: BUDGET,
             nodes,
-            nonempty: Classes::NONE,
-            first: Box::new([NONE; CLASSES]),
+            nonempty: Set::NONE,
+            first: Firsts::new(),
             work: Work::ZERO,
         }
     }
@@ -162,8 +162,7 @@ impl ByHandle {
     #[inline]
     pub fn free(&mut self, handle: Handle) -> Result<(), FreeError> {
         let number = self.held(handle)?;
-        let node = self.nodes[number];
-        if node.generation() == LAST_GENERATION {
+        if self.nodes[number].generation() == LAST_GENERATION {
             let new = self.renew(number);
             self.give(new);
         } else {
@@ -267,12 +266,12 @@ impl ByHandle {
             && let Some(class) = self.nonempty.first_from(sure)
         {
             self.work.visited += 1;
-            found = self.first[class];
+            found = self.first.get(class);
         }
         let edge = self.nodes[EDGE].pages;
         if found == NONE || self.nodes[found].pages > edge {
             if edge >= pages {
-                return self.cut(EDGE, edge - pages, pages);
+                return self.cut_last(EDGE, pages);
             }
             if found == NONE {
                 found = self.shortest(class, pages, self.budget);
@@ -281,15 +280,14 @@ impl ByHandle {
                 }
             }
         }
-        let hole = &self.nodes[found];
-        self.cut(found, hole.end() - pages, pages)
+        self.cut_last(found, pages)
     }
 
     /// The shortest hole of `class` that has `pages`, of the first `looks`.
     #[inline(never)]
     fn shortest(&mut self, class: usize, pages: u64, looks: u32) -> u32 {
         let (mut best, mut least) = (NONE, u64::MAX);
-        let mut at = self.first[class];
+        let mut at = self.first.get(class);
         let mut left = looks;
         while at != NONE && left > 0 {
             left -= 1;
@@ -317,7 +315,7 @@ impl ByHandle {
         let padded = want.pages + want.mask;
         let sure = class_of(padded) + usize::from(least_of_class(padded) < padded);
         let found = self.nonempty.first_from(sure);
-        let found = found.map_or(NONE, |class| self.first[class]);
+        let found = found.map_or(NONE, |class| self.first.get(class));
         let hole = &self.nodes[found];
         let in_edge = want.within(&self.nodes[EDGE]);
         if let Some(start) = in_edge
@@ -369,89 +367,122 @@ impl ByHandle {
     /// The holes of a class.
     fn list(&self, class: usize) -> impl Iterator<Item = u32> + '_ {
         let some = |number| (number != NONE).then_some(number);
-        core::iter::successors(some(self.first[class]), move |&hole| {
+        core::iter::successors(some(self.first.get(class)), move |&hole| {
             some(self.nodes[hole].next)
         })
     }
 
-    /// Makes a range of the `pages` from page `start` on of a hole. Returns its node; `None` where there are no more nodes.
+    /// Makes a range of the last `pages` of a hole, which has as many. Returns its node; `None` where there are no more nodes.
+    #[inline]
+    fn cut_last(&mut self, hole: u32, pages: u64) -> Option<u32> {
+        let node = &mut self.nodes[hole];
+        let (end, left) = (node.end(), node.pages - pages);
+        if left == 0 && hole != EDGE {
+            node.turn();
+            let (next, previous) = (node.next, node.previous);
+            self.remove(hole, class_of(pages), next, previous);
+            return Some(hole);
+        }
+        let number = self.nodes.take()?;
+        let node = &mut self.nodes[hole];
+        let after = core::mem::replace(&mut node.after, number);
+        self.nodes[number].begin(end - pages, pages, [hole, after]);
+        self.nodes[after].before = number;
+        self.resize(hole, left);
+        Some(number)
+    }
+
+    /// Makes a range of the `pages` from page `start` on of a hole, as [`ByHandle::cut_last`].
     ///
     /// ```text
     /// before   |. . . . . . . .|
     /// after    |. .|R R R|. . .|     either side may be empty
     /// ```
-    #[inline]
     fn cut(&mut self, hole: u32, start: u64, pages: u64) -> Option<u32> {
-        let node = self.nodes[hole];
-        let above = node.end() - start - pages;
-        let new = if above == 0 { NONE } else { self.nodes.take()? };
-        let below = start - node.start();
-        let number = if below == 0 && hole != EDGE {
-            self.remove(hole, class_of(node.pages));
-            let range = &mut self.nodes[hole];
-            range.pages = pages;
-            range.turn();
-            hole
-        } else {
-            let Some(number) = self.nodes.take() else {
-                if new != NONE {
-                    self.nodes.give(new);
-                }
-                return None;
-            };
-            let range = &mut self.nodes[number];
-            range.set_start(start);
-            range.pages = pages;
-            (range.before, range.after) = (hole, node.after);
-            range.turn();
-            self.nodes[node.after].before = number;
-            self.nodes[hole].after = number;
-            self.resize(hole, below);
-            number
-        };
-        if new != NONE {
+        let end = start + pages;
+        let above = self.nodes[hole].end() - end;
+        if above > 0 {
+            // First what is left above becomes a hole of its own.
+            let new = self.nodes.take()?;
+            let node = &mut self.nodes[hole];
+            let after = core::mem::replace(&mut node.after, new);
+            let below = node.pages - above;
             let rest = &mut self.nodes[new];
-            rest.set_start(start + pages);
-            rest.pages = above;
-            (rest.before, rest.after) = (number, node.after);
-            self.nodes[node.after].before = new;
-            self.nodes[number].after = new;
+            rest.begin(end, above, [hole, after]);
+            rest.turn_back();
+            self.nodes[after].before = new;
+            self.resize(hole, below);
             self.insert(new, class_of(above));
         }
-        Some(number)
+        let cut = self.cut_last(hole, pages);
+        if cut.is_none() && above > 0 {
+            self.join(hole);
+        }
+        cut
+    }
+
+    /// Joins a hole with the one after it.
+    #[cold]
+    fn join(&mut self, hole: u32) {
+        let after = self.nodes[hole].after;
+        let Node {
+            pages,
+            after: next,
+            next: link,
+            previous,
+            ..
+        } = self.nodes[after];
+        self.remove(after, class_of(pages), link, previous);
+        self.nodes.give(after);
+        self.nodes[next].before = hole;
+        let node = &mut self.nodes[hole];
+        node.after = next;
+        let sum = node.pages + pages;
+        self.resize(hole, sum);
     }
 
     /// Makes a hole of a range, joined with the holes beside it.
     #[inline]
     fn give(&mut self, number: u32) {
-        let range = &mut self.nodes[number];
-        range.turn();
-        let (pages, before, after) = (range.pages, range.before, range.after);
-        let (below, above) = (self.nodes[before], self.nodes[after]);
-        if below.is_hole() {
-            let mut sum = below.pages + pages;
-            let mut next = after;
+        let node = &mut self.nodes[number];
+        node.turn();
+        let (pages, before, after) = (node.pages, node.before, node.after);
+        let below = &self.nodes[before];
+        let (is_below, sum) = (below.is_hole(), below.pages + pages);
+        let above = &self.nodes[after];
+        let (is_above, more) = (above.is_hole(), above.pages);
+        if is_below {
             self.nodes.give(number);
-            if above.is_hole() {
-                sum += above.pages;
-                next = above.after;
-                self.remove(after, class_of(above.pages));
-                self.nodes.give(after);
+            self.nodes[before].after = after;
+            if is_above {
+                return self.join_three(before, sum, after);
             }
-            self.nodes[before].after = next;
-            self.nodes[next].before = before;
+            self.nodes[after].before = before;
             self.resize(before, sum);
-        } else if above.is_hole() {
+        } else if is_above {
             let start = self.nodes[number].start();
             self.nodes.give(number);
+            self.nodes[before].after = after;
             let hole = &mut self.nodes[after];
             hole.set_start(start);
             hole.before = before;
-            self.nodes[before].after = after;
-            self.resize(after, above.pages + pages);
+            self.resize(after, pages + more);
         } else {
             self.insert(number, class_of(pages));
         }
+    }
+
+    /// A hole, which is to have `pages`, and the hole after it become one.
+    #[inline(never)]
+    fn join_three(&mut self, hole: u32, pages: u64, above: u32) {
+        let node = &self.nodes[above];
+        let (more, after) = (node.pages, node.after);
+        let (next, previous) = (node.next, node.previous);
+        self.remove(above, class_of(more), next, previous);
+        self.nodes.give(above);
+        self.nodes[hole].after = after;
+        self.nodes[after].before = hole;
+        self.resize(hole, pages + more);
     }
 
     /// Gives a range whose node has used up its generations another one.
@@ -462,11 +493,8 @@ impl ByHandle {
             self.nodes[number].set_generation(LAST_GENERATION - 2);
             return number;
         };
-        let old = core::mem::replace(&mut self.nodes[number], nodes::Node::EMPTY);
-        let node = &mut self.nodes[new];
-        node.set_start(old.start());
-        node.turn();
-        (node.pages, node.before, node.after) = (old.pages, old.before, old.after);
+        let old = core::mem::replace(&mut self.nodes[number], Node::EMPTY);
+        self.nodes[new].begin(old.start(), old.pages, [old.before, old.after]);
         self.nodes[old.before].after = new;
         self.nodes[old.after].before = new;
         new
@@ -479,15 +507,42 @@ impl ByHandle {
         let (old, new) = (class_of(node.pages), class_of(pages));
         node.pages = pages;
         if hole != EDGE && old != new {
-            self.remove(hole, old);
+            let (next, previous) = (node.next, node.previous);
+            self.remove(hole, old, next, previous);
             self.insert(hole, new);
         }
     }
 
-    /// A hole becomes the first of its class.
+    /// A hole comes into the list of its class.
     #[inline]
     fn insert(&mut self, hole: u32, class: usize) {
-        let next = core::mem::replace(&mut self.first[class], hole);
+        let first = self.first.get(class);
+        if class >= ORDERED && first != NONE {
+            self.insert_by_address(hole, class, first);
+        } else {
+            self.insert_first(hole, class);
+        }
+    }
+
+    /// Of two holes the lower one comes first in the list.
+    #[inline(never)]
+    fn insert_by_address(&mut self, hole: u32, class: usize, first: u32) {
+        let start = self.nodes[hole].start();
+        let top = &mut self.nodes[first];
+        if top.start() > start {
+            return self.insert_first(hole, class);
+        }
+        let second = core::mem::replace(&mut top.next, hole);
+        let node = &mut self.nodes[hole];
+        (node.next, node.previous) = (second, first);
+        if second != NONE {
+            self.nodes[second].previous = hole;
+        }
+    }
+
+    #[inline]
+    fn insert_first(&mut self, hole: u32, class: usize) {
+        let next = self.first.replace(class, hole);
         self.nodes[hole].next = next;
         if next == NONE {
             self.nonempty.insert(class);
@@ -496,19 +551,18 @@ impl ByHandle {
         }
     }
 
-    /// A hole leaves the list of its class.
+    /// A hole with these links leaves the list of its class.
     #[inline]
-    fn remove(&mut self, hole: u32, class: usize) {
-        let node = self.nodes[hole];
-        if self.first[class] == hole {
-            self.first[class] = node.next;
-            if node.next == NONE {
+    fn remove(&mut self, hole: u32, class: usize, next: u32, previous: u32) {
+        if self.first.get(class) == hole {
+            self.first.replace(class, next);
+            if next == NONE {
                 self.nonempty.remove(class);
             }
         } else {
-            self.nodes[node.previous].next = node.next;
-            if node.next != NONE {
-                self.nodes[node.next].previous = node.previous;
+            self.nodes[previous].next = next;
+            if next != NONE {
+                self.nodes[next].previous = previous;
             }
         }
     }
@@ -535,7 +589,7 @@ impl Want {
 
     /// Where in a hole it goes: to the start if that is aligned, else as near to the end as can be.
     #[inline]
-    fn within(&self, hole: &nodes::Node) -> Option<u64> {
+    fn within(&self, hole: &Node) -> Option<u64> {
         let room = hole.pages.checked_sub(self.pages)?;
         let start = hole.start();
         if start.wrapping_sub(self.residue) & self.mask == 0 && hole.before != NONE {

@@ -37,6 +37,7 @@ extern crate std;
 pub mod best_fit;
 pub mod by_handle;
 mod chunks;
+mod classes;
 pub mod contract;
 pub mod free_area_cache;
 pub mod gap_tree;

@@ -52,21 +52,15 @@ impl Source {
 /// Each field is an integer, or an array or structure of such.
 pub(crate) unsafe trait Zeroed {}
 
+// SAFETY: an integer, and an array of such types.
+unsafe impl Zeroed for u32 {}
+// SAFETY: likewise.
+unsafe impl<T: Zeroed, const N: usize> Zeroed for [T; N] {}
+
 /// Returns a value of zeros. It is never on the stack, which may have less room than a value is long.
 pub(crate) fn zeroed<T: Zeroed>(memory: Memory) -> Box<T> {
     // SAFETY: by the trait.
     unsafe { Box::new_zeroed_in(memory).assume_init() }
-}
-
-/// Adds a value of zeros to a list. It is never on the stack either.
-pub(crate) fn push_zeroed<T: Zeroed>(list: &mut Vec<T>) {
-    list.reserve(1);
-    let length = list.len();
-    // SAFETY: there is room for one more behind the last. It is zeros before the list has it, which are a value by the trait.
-    unsafe {
-        list.as_mut_ptr().add(length).write_bytes(0, 1);
-        list.set_len(length + 1);
-    }
 }
 
 /// Where structures lie. The default is the global allocator.
@@ -93,6 +87,17 @@ unsafe impl Allocator for Memory {
         };
         let start = (source.take)(source.context, layout).ok_or(AllocError)?;
         Ok(NonNull::slice_from_raw_parts(start, layout.size()))
+    }
+
+    fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        if self.0.is_none() {
+            // Which need not touch new memory.
+            return Global.allocate_zeroed(layout);
+        }
+        let new = self.allocate(layout)?;
+        // SAFETY: the memory is as long as the layout says.
+        unsafe { new.cast::<u8>().write_bytes(0, layout.size()) };
+        Ok(new)
     }
 
     unsafe fn grow(

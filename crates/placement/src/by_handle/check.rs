@@ -4,8 +4,8 @@ use alloc::format;
 use alloc::string::String;
 
 use super::ByHandle;
-use super::classes::{CLASSES, class_of};
 use super::nodes::{EDGE, END, NONE, Node};
+use crate::classes::{CLASSES, class_of};
 use crate::contract::{Range, Statistics};
 
 impl ByHandle {
@@ -23,7 +23,7 @@ impl ByHandle {
     /// Returns what it holds now. Walks everything.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let memory = size_of::<ByHandle>() + size_of_val(&*self.first) + self.nodes.memory();
+        let memory = size_of::<ByHandle>() + self.first.memory() + self.nodes.memory();
         let mut statistics = Statistics {
             memory: memory as u64,
             ..Statistics::default()

@@ -1,7 +1,7 @@
 //! Nodes: one for each range and each hole.
 
 use crate::chunks::Chunks;
-use crate::memory::Memory;
+use crate::memory::{Memory, Zeroed};
 
 /// Names no node in lists. It is the name of [`EDGE`], which is in none.
 pub(super) const NONE: u32 = 0;
@@ -31,6 +31,10 @@ pub(super) struct Node {
     /// Of a hole that is not the first of its class: the one before it there.
     pub(super) previous: u32,
 }
+
+#[allow(unsafe_code)]
+// SAFETY: all fields are integers.
+unsafe impl Zeroed for Node {}
 
 impl Node {
     /// A hole that has no neighbour and is in no list.
@@ -72,6 +76,19 @@ impl Node {
         self.word & 1 == 0
     }
 
+    /// Makes a range of a node that is not in use, or of a hole.
+    #[inline]
+    pub(super) fn begin(&mut self, start: u64, pages: u64, [before, after]: [u32; 2]) {
+        self.word = start << GENERATION_BITS | u64::from(self.generation() + 1);
+        self.pages = pages;
+        (self.before, self.after) = (before, after);
+    }
+
+    /// Makes a hole of what has only begun to be a range.
+    pub(super) fn turn_back(&mut self) {
+        self.word -= 1;
+    }
+
     /// Makes a range of a hole, or a hole of a range that is not of the last generation.
     #[inline]
     pub(super) fn turn(&mut self) {
@@ -79,8 +96,8 @@ impl Node {
     }
 }
 
-/// Nodes in a chunk: 128 KiB.
-const CHUNK: usize = 4_096;
+/// Nodes in a chunk: 16 KiB.
+const CHUNK: usize = 512;
 
 /// All nodes, by number.
 #[derive(Clone)]
@@ -91,14 +108,13 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// No nodes, of a window of `pages`.
-    pub(super) fn new(pages: u64) -> Nodes {
-        let mut list = Chunks::new_in(Memory::GLOBAL);
-        // Each page, and the two ends.
-        list.limit(pages + 2);
+    /// No nodes.
+    pub(super) fn new() -> Nodes {
+        let list = Chunks::new_in(Memory::GLOBAL);
         Nodes { list, spare: NONE }
     }
 
+    /// The node of that number. One that was never made is a hole.
     #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&Node> {
         self.list.get(number as usize)
@@ -117,9 +133,9 @@ impl Nodes {
     }
 
     pub(super) fn more(&mut self) -> Option<u32> {
-        let number = u32::try_from(self.list.len()).ok()?;
-        self.list.push(Node::EMPTY);
-        Some(number)
+        // Fewer than 2^32, so that each number has 32 bits.
+        let room = self.list.len() < u32::MAX as usize;
+        room.then(|| self.list.push() as u32)
     }
 
     /// A node is no longer in use. It is a hole's.

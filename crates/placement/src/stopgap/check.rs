@@ -4,10 +4,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::classes::{CLASSES as LONG_CLASSES, class_of as long_class};
 use crate::contract::{Range, Statistics};
 
 use super::Stopgap;
-use super::class::{CLASSES, LONG_CLASSES, class_of, long_class, octave_of};
+use super::class::{CLASSES, class_of, octave_of};
 use super::magazine::Magazines;
 use super::map::{Hole, Map, NO_VICTIM, Place, Start, tile_number};
 use super::tile::{Bits, LEAF, LEAVES, TILE};

@@ -26,14 +26,15 @@ mod lists;
 mod tiles;
 
 use crate::chunks::Chunks;
+use crate::classes;
 use crate::memory::{Box, Memory, Vec, Zeroed};
 
-use super::class::{CLASSES, Classes, EXACT, LONG_CLASSES, LongClasses, Octaves};
+use super::class::{CLASSES, Classes, EXACT, Octaves};
 use super::tile::{BEYOND, TILE, Tile, WORDS, above, below};
 
 const NONE: u32 = u32::MAX;
-/// Tiles in a chunk: 125 KB, of which those in use are touched.
-const TILES: usize = 32;
+/// Tiles in a chunk.
+const TILES: usize = 8;
 /// Children of a node.
 const FAN: usize = 64;
 /// Places in the table of tiles lately used, at least and at most: as many as there are tiles, which often are side by side.
@@ -144,7 +145,7 @@ pub(super) struct Map {
     /// For each class of short holes, the topmost. Where `end` is 0 it is gone, and no other starts above it.
     pub(super) top: [Hole; CLASSES],
     /// Classes of which there is a long hole.
-    pub(super) long: LongClasses,
+    pub(super) long: classes::Set,
     /// For each class of long holes, the first in its list, or [`NONE`].
     pub(super) first: Vec<u32>,
     /// No long hole starts above this page.
@@ -204,7 +205,7 @@ impl Map {
             floor: 0,
             holes: [0; CLASSES],
             top: [UNKNOWN; CLASSES],
-            long: LongClasses::NONE,
+            long: classes::Set::NONE,
             first: Vec::new_in(memory),
             long_top: 0,
             recent: Vec::new_in(memory),
@@ -220,10 +221,9 @@ impl Map {
         }
         self.pages = pages;
         self.floor = pages;
-        self.tiles.limit(pages / TILE + 1);
         self.recent.resize(RECENT_LEAST, (NONE, 0));
-        self.first.reserve_exact(LONG_CLASSES);
-        self.first.resize(LONG_CLASSES, NONE);
+        self.first.reserve_exact(classes::CLASSES);
+        self.first.resize(classes::CLASSES, NONE);
         self.make_node(NONE);
         let end = self.make_place(pages);
         self.tiles[end.tile].set_cut(end.bit);

@@ -3,7 +3,8 @@
 use crate::contract::{Direction, Need, Space};
 
 use super::Stopgap;
-use super::class::{CLASSES, EXACT, class_of, long_class, octave_of};
+use super::class::{CLASSES, EXACT, class_of, octave_of};
+use crate::classes::class_of as long_class;
 use super::map::{Found, Hole, Start};
 
 /// Least alignment, less one page, at which places are probed rather than holes.
@@ -148,17 +149,18 @@ impl Stopgap {
     /// Takes up to 64 pages: from the smallest short hole in the packed zone, else from a long one there, else the
     /// topmost of all.
     ///
-    /// Where there is room, the victim goes before a hole that is not of the very size.
+    /// The victim goes before a long hole of a higher class.
     #[inline]
     fn plain_short(&mut self, pages: u64) -> Option<u64> {
         let zone = self.map.zone;
         let own = class_of(pages);
         let victim = self.map.victim;
         let from_victim = victim.pages() >= pages && victim.end - pages >= zone;
-        let dearest = match (from_victim, zone) {
-            (true, 0) if !victim.is_long() => class_of(victim.pages()),
-            (false, _) | (true, 0) => CLASSES,
-            (true, _) => own + 1,
+        // In a window that is full a short victim is a hole like others.
+        let dearest = if from_victim && zone == 0 && !victim.is_long() {
+            class_of(victim.pages())
+        } else {
+            CLASSES
         };
         let mut from = own;
         while let Some(class) = self.map.near.first_from(from) {
@@ -173,7 +175,7 @@ impl Stopgap {
             self.map.near.remove(class);
             from = class + 1;
         }
-        if from_victim && (zone > 0 || self.victim_is_shortest()) {
+        if from_victim && self.victim_is_shortest() {
             self.work.visited += 1;
             self.was_in_zone(true);
             return Some(self.map.take_from_victim(pages));
@@ -244,14 +246,16 @@ impl Stopgap {
         self.any_start = 0;
         self.begin();
         let zone = self.map.zone;
-        if want.mask >= PROBED
+        // What is as long as its alignment leaves holes that are aligned.
+        let natural = want.pages & want.mask == 0;
+        if want.mask >= PROBED && !natural
             && let Some(start) = self.probe(want)
         {
             self.was_in_zone(start >= zone);
             return Some(start);
         }
         let padded = want.pages + want.mask;
-        let likely = want.pages + want.mask / 2;
+        let likely = if natural { want.pages } else { want.pages + want.mask / 2 };
         let mut tries = 0;
         if likely <= EXACT {
             let mut from = class_of(likely);
@@ -296,6 +300,10 @@ impl Stopgap {
             if tries >= ALIGNED_TRIES {
                 from = from.max(sure);
             }
+        }
+        if natural && want.mask >= PROBED && let Some(start) = self.probe(want) {
+            self.was_in_zone(start >= zone);
+            return Some(start);
         }
         let victim = self.map.victim;
         let in_victim = want.within(victim.start, victim.end);

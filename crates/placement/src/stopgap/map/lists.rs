@@ -4,10 +4,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::super::class::{least, long_class, octave_of};
+use super::super::class::octave_of;
 use super::super::tile::{LEAF_WORDS, Link, TILE, above, below, leaf_of, word_of};
 use super::descent::{Kind, Long};
 use super::{Hole, Map, NONE, Place, highest, lowest, slot, tile_number};
+use crate::classes::{class_of as long_class, least_of_class};
 use crate::stopgap::tile::WORDS;
 
 /// The number of the word in which `at` lies: the name of the long hole that starts in it.
@@ -131,7 +132,7 @@ impl Map {
         let class = long_class(pages);
         let mut looked = 0;
         // One branch: the processor can foresee neither condition by itself.
-        let is_unsure = least(class) < pages;
+        let is_unsure = least_of_class(pages) < pages;
         if is_unsure & self.long.contains(class) {
             let mut best: Option<Found> = None;
             let mut least = u64::MAX;

@@ -55,13 +55,13 @@ impl Map {
         self.used += 1;
         let tile = match self.idle {
             NONE => {
-                self.tiles.push_zeroed();
+                let new = self.tiles.push();
                 let room = self.recent.len();
                 if self.tiles.len() > room && room < RECENT_MOST {
                     self.recent.clear();
                     self.recent.resize(2 * room, (NONE, 0));
                 }
-                self.tiles.len() - 1
+                new
             }
             idle => {
                 self.idle = self.tiles[idle as usize].parent;
