@@ -47,8 +47,6 @@ use crate::classes::{CLASSES, EXACT, Firsts, Set, class_of, least_of_class};
 use crate::contract::{Direction, FreeError, Lack, Need, PlaceError, Range, Request, Space, Work};
 use nodes::{EDGE, END, LAST_GENERATION, NONE, Node, Nodes};
 
-/// The first class in whose list the lowest holes come first, as far as the first tells: those of long ranges, which fail first.
-const ORDERED: usize = 64;
 /// Holes of a size's own class among which the shortest that will do is taken.
 const LOOKS: u32 = 8;
 /// Holes that may happen to be aligned that are looked at, in all and of one class.
@@ -513,41 +511,32 @@ impl ByHandle {
         }
     }
 
-    /// A hole comes into the list of its class.
+    /// A hole comes into the list of its class. Of two the upper one, which is farther from the edge, comes
+    /// first.
     #[inline]
     fn insert(&mut self, hole: u32, class: usize) {
         let first = self.first.get(class);
-        if class >= ORDERED && first != NONE {
-            self.insert_by_address(hole, class, first);
+        let node = &mut self.nodes[hole];
+        node.next = first;
+        if first == NONE {
+            self.nonempty.insert(class);
         } else {
-            self.insert_first(hole, class);
+            let start = node.start();
+            let top = &mut self.nodes[first];
+            if top.start() > start {
+                return self.insert_second(hole, first);
+            }
+            top.previous = hole;
         }
+        self.first.replace(class, hole);
     }
 
-    /// Of two holes the lower one comes first in the list.
-    #[inline(never)]
-    fn insert_by_address(&mut self, hole: u32, class: usize, first: u32) {
-        let start = self.nodes[hole].start();
-        let top = &mut self.nodes[first];
-        if top.start() > start {
-            return self.insert_first(hole, class);
-        }
-        let second = core::mem::replace(&mut top.next, hole);
+    fn insert_second(&mut self, hole: u32, first: u32) {
+        let second = core::mem::replace(&mut self.nodes[first].next, hole);
         let node = &mut self.nodes[hole];
         (node.next, node.previous) = (second, first);
         if second != NONE {
             self.nodes[second].previous = hole;
-        }
-    }
-
-    #[inline]
-    fn insert_first(&mut self, hole: u32, class: usize) {
-        let next = self.first.replace(class, hole);
-        self.nodes[hole].next = next;
-        if next == NONE {
-            self.nonempty.insert(class);
-        } else {
-            self.nodes[next].previous = hole;
         }
     }
 
