@@ -29,7 +29,8 @@
 //! * **Classes** (`classes`): a list of holes for each length up to 255 pages, above that 128 an octave. A request takes the
 //!   first hole of the lowest class that is sure to fit. Where its own class is not sure, it takes the shortest
 //!   that will do of the first 8 holes there: best fit to the page up to 255 pages, and to one part in 128 above.
-//! * **Edge**: the hole at the window's start is in no list. It is cut only where no shorter hole will do.
+//! * **Edge**: the hole at the window's start is in no list. It is cut only where no shorter hole will do. Of two holes of a
+//!   class the one farther from it comes first in the list.
 //!
 //! # Cost
 //!

@@ -57,8 +57,7 @@ impl<T: Zeroed, const N: usize> Chunks<T, N> {
 
     /// Bytes of memory, by capacity.
     pub(crate) fn memory(&self) -> usize {
-        self.chunks.len() * N * size_of::<T>()
-            + self.chunks.capacity() * size_of::<Box<[T; N]>>()
+        self.chunks.len() * N * size_of::<T>() + self.chunks.capacity() * size_of::<Box<[T; N]>>()
     }
 }
 
@@ -97,7 +96,10 @@ mod tests {
         let new = copy.push();
         copy[new] = 10;
         assert!(copy.iter().copied().eq(0..11));
-        assert_eq!((list.len(), list.get(9), list.get(10)), (10, Some(&9), Some(&0)));
+        assert_eq!(
+            (list.len(), list.get(9), list.get(10)),
+            (10, Some(&9), Some(&0))
+        );
         assert_eq!(list.get(12), None);
     }
 }

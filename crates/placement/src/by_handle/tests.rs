@@ -184,7 +184,7 @@ fn a_request_looks_at_a_bounded_number_of_holes() {
     };
     let most = u64::from(BUDGET + LOOKS);
     assert_eq!(visits(&plain, false), most);
-    assert_eq!(visits(&Request::of(1_022 << 12), true), 2);
+    assert!(visits(&Request::of(1_022 << 12), true) <= u64::from(LOOKS));
     // Some of each of the two classes, then as many as may be.
     let aligned = visits(&aligned, false);
     assert_eq!(aligned, u64::from(BUDGET + 2 * ALIGNED_LOOKS_PER_CLASS));

@@ -3,13 +3,14 @@
 use alloc::format;
 use alloc::string::String;
 
+use crate::by_handle::ByHandle;
 use crate::contract::{Direction, Policy, Range, Space};
 use crate::registry::{Name, Visit};
 use crate::stopgap::Stopgap;
 
 use super::{
-    Answer, Differential, Era, Fragments, NaiveFreeAreaCache, Pair, Shape, best_fit, linux_3_8,
-    linux_6,
+    Answer, ByRange, Differential, Era, Fragments, NaiveFreeAreaCache, Pair, Shape, best_fit,
+    linux_3_8, linux_6,
 };
 
 /// The test that a policy must pass.
@@ -117,7 +118,18 @@ pub fn soak(
                     seed,
                     steps: left,
                 };
-                let taken = if name == Name::Stopgap && merging {
+                let taken = if name == Name::Stopgap && merging && layout == Direction::BottomUp {
+                    // Nor of layouts: what is placed by handle is held to the same, in the shape that it knows.
+                    let shape = Shape {
+                        limits: false,
+                        hints: false,
+                        directions: &[Direction::Any],
+                        merging: false,
+                        ..stretch.shape
+                    };
+                    let stretch = Stretch { shape, ..stretch };
+                    stretch.visit(ByRange::new(ByHandle::new(space)))
+                } else if name == Name::Stopgap && merging {
                     // Ours knows nothing of merging: instead it is held to fail only where nothing fits.
                     let held = Held::Answer(Answer::Valid);
                     let stretch = Stretch { held, ..stretch };

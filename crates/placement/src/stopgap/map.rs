@@ -121,7 +121,8 @@ pub(super) struct Map {
     pub(super) idle: u32,
     /// Tiles that are in use.
     pub(super) used: usize,
-    #[allow(clippy::vec_box)] // to move a list of them when it grows would take longer than any search
+    #[allow(clippy::vec_box)]
+    // to move a list of them when it grows would take longer than any search
     pub(super) nodes: Vec<Box<Node>>,
     /// Nodes that are not in use.
     spare: Vec<u32>,
@@ -405,8 +406,7 @@ impl Map {
         self.tiles.memory()
             + self.nodes.len() * size_of::<Node>()
             + self.nodes.capacity() * size_of::<Box<Node>>()
-            + (self.spare.capacity() + self.first.capacity())
-                * size_of::<u32>()
+            + (self.spare.capacity() + self.first.capacity()) * size_of::<u32>()
             + self.recent.capacity() * size_of::<(u32, u32)>()
     }
 }

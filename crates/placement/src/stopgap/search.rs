@@ -4,8 +4,8 @@ use crate::contract::{Direction, Need, Space};
 
 use super::Stopgap;
 use super::class::{CLASSES, EXACT, class_of, octave_of};
-use crate::classes::class_of as long_class;
 use super::map::{Found, Hole, Start};
+use crate::classes::class_of as long_class;
 
 /// Least alignment, less one page, at which places are probed rather than holes.
 const PROBED: u64 = 63;
@@ -13,8 +13,10 @@ const PROBED: u64 = 63;
 const PROBES: u32 = 8;
 /// Alignments that have a cursor of their own: from one page on by powers of two; the last is for all above.
 pub(super) const CURSORS: usize = 20;
-/// Holes tested, of one class each, for an alignment that they need not have.
+/// Classes tested for an alignment that their holes need not have.
 const ALIGNED_TRIES: u32 = 6;
+/// Holes tested of each of these classes: those that are not aligned stay, and must not hide others.
+const ALIGNED_TRIES_PER_CLASS: u32 = 4;
 /// Short holes tested, of one class, before the next class is tried.
 const TRIES_PER_CLASS: u32 = 2;
 /// Holes tested, short and long, before only those are looked at that must fit.
@@ -248,27 +250,27 @@ impl Stopgap {
         let zone = self.map.zone;
         // What is as long as its alignment leaves holes that are aligned.
         let natural = want.pages & want.mask == 0;
-        if want.mask >= PROBED && !natural
+        if want.mask >= PROBED
+            && !natural
             && let Some(start) = self.probe(want)
         {
             self.was_in_zone(start >= zone);
             return Some(start);
         }
         let padded = want.pages + want.mask;
-        let likely = if natural { want.pages } else { want.pages + want.mask / 2 };
+        let likely = if natural {
+            want.pages
+        } else {
+            want.pages + want.mask / 2
+        };
         let mut tries = 0;
         if likely <= EXACT {
             let mut from = class_of(likely);
             while let Some(class) = self.map.near.first_from(from) {
-                self.work.visited += 1;
-                if let Some(hole) = self.map.topmost(class, zone) {
-                    if let Some(start) = want.within(hole.start, hole.end) {
-                        self.map.take(hole, start, start + want.pages);
-                        self.was_in_zone(true);
-                        return Some(start);
-                    }
-                } else {
-                    self.map.near.remove(class);
+                if let Some((hole, start)) = self.aligned_short(want, class, zone) {
+                    self.map.take(hole, start, start + want.pages);
+                    self.was_in_zone(true);
+                    return Some(start);
                 }
                 tries += 1;
                 from = class + 1;
@@ -283,11 +285,7 @@ impl Stopgap {
         let sure = long_class(padded.max(EXACT + 1)) + 1;
         let mut from = long_class(likely.max(EXACT + 1));
         while let Some(class) = self.map.long.first_from(from) {
-            self.work.visited += 1;
-            let hole = self.map.first_of(class).hole;
-            if hole.start >= zone
-                && let Some(start) = want.within(hole.start, hole.end)
-            {
+            if let Some((hole, start)) = self.aligned_long(want, class, zone) {
                 self.map.take(hole, start, start + want.pages);
                 self.was_in_zone(true);
                 return Some(start);
@@ -300,10 +298,6 @@ impl Stopgap {
             if tries >= ALIGNED_TRIES {
                 from = from.max(sure);
             }
-        }
-        if natural && want.mask >= PROBED && let Some(start) = self.probe(want) {
-            self.was_in_zone(start >= zone);
-            return Some(start);
         }
         let victim = self.map.victim;
         let in_victim = want.within(victim.start, victim.end);
@@ -450,6 +444,42 @@ impl Stopgap {
             best = class.map(|class| self.map.first_of(class).hole);
         }
         Some(self.map.take_top(best?, pages))
+    }
+
+    /// Of the topmost short holes of `class` in the zone, the first that happens to do.
+    fn aligned_short(&mut self, want: &Want, class: usize, zone: u64) -> Option<(Hole, u64)> {
+        self.work.visited += 1;
+        let Some(mut hole) = self.map.topmost(class, zone) else {
+            self.map.near.remove(class);
+            return None;
+        };
+        for _ in 1..ALIGNED_TRIES_PER_CLASS {
+            if let Some(start) = want.within(hole.start, hole.end) {
+                return Some((hole, start));
+            }
+            self.work.visited += 1;
+            hole = self.map.last_before(class, hole.start)?;
+            if hole.start < zone {
+                return None;
+            }
+        }
+        Some((hole, want.within(hole.start, hole.end)?))
+    }
+
+    /// Of the first long holes of `class`, the first that happens to do and lies in the zone.
+    fn aligned_long(&mut self, want: &Want, class: usize, zone: u64) -> Option<(Hole, u64)> {
+        let mut found = Some(self.map.first_of(class));
+        for _ in 0..ALIGNED_TRIES_PER_CLASS {
+            let Found { hole, at } = found?;
+            self.work.visited += 1;
+            if hole.start >= zone
+                && let Some(start) = want.within(hole.start, hole.end)
+            {
+                return Some((hole, start));
+            }
+            found = self.map.next_of(at);
+        }
+        None
     }
 
     /// The next short hole of `class` from the side that `want` looks from, beyond page `from`, that starts

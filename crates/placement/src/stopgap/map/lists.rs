@@ -125,6 +125,12 @@ impl Map {
         self.named(self.first[class])
     }
 
+    /// The hole after the one at `at` in the list of its class.
+    pub(in crate::stopgap) fn next_of(&mut self, at: Place) -> Option<Found> {
+        let next = self.link(name(at)).next;
+        (next != NONE).then(|| self.named(next))
+    }
+
     /// A hole of at least `pages`, from the class of `pages` on: of that class, whose holes may be too short, the shortest
     /// that will do of the first `looks`, of the next one any. Also how many were looked at.
     #[inline]
