@@ -21,7 +21,7 @@ use stopgap_models::placement::{Allocator, Entry, Experiment, Meter, Scene, Sett
 use stopgap_placement::by_handle::{ByHandle, Handle};
 use stopgap_placement::registry::Name;
 use stopgap_placement::{
-    Direction, FreeError, PlaceError, Policy, Range, Request, Space, Statistics, Work,
+    Direction, FreeError, PlaceError, Range, Request, Space, Statistics, Work,
 };
 use stopgap_report::text::thousands;
 

@@ -12,7 +12,7 @@
 //! policy.free(texture)?;
 //! assert_eq!(policy.free(texture), Err(FreeError::AlreadyFree));
 //!
-//! assert_eq!(policy.largest_hole(), (1 << 30) - (8 << 20));
+//! assert_eq!(policy.largest_hole(), (1 << 30) - (12 << 20));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -42,7 +42,7 @@
 //!   there for up to 64 pages; below it the topmost, so that what is held moves up and the span stays small. Where too
 //!   few find a place in the zone it grows (alignments need more room than an eighth).
 //! * **Victim** (`map`): the hole that was cut last is kept out of the index. It is cut again before a longer hole is, so that no
-//!   index changes.
+//!   index changes. What is left of another hole takes its place only if it is longer: so what finds no hole goes to the top.
 //! * **Magazines** (`magazine`): up to 16 freed ranges of each size up to 64 pages wait for the next request of
 //!   that very size. Only ranges in the zone do (and, once there was a request for the bottom, ranges there), and never in
 //!   a window that is nearly full. When the zone has shrunk by a thirty-second, each free looks through one magazine and gives the

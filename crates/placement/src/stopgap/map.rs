@@ -34,7 +34,7 @@ use super::tile::{BEYOND, TILE, Tile, WORDS, above, below};
 
 const NONE: u32 = u32::MAX;
 /// Tiles in a chunk.
-const TILES: usize = 8;
+const TILES: usize = 4;
 /// Children of a node.
 const FAN: usize = 64;
 /// Places in the table of tiles lately used, at least and at most: as many as there are tiles, which often are side by side.

@@ -142,11 +142,14 @@ mod tests {
     #[test]
     fn ranges_are_divided_and_freed_part_by_part() {
         let page = 0x1000_u64;
+        let huge = 512 * page;
         for (seed, pages, longest) in [
             (1, 60, 9),
             (2, 700, 40),
             (3, 30_000, 3_000),
             (4, 30_000, 90),
+            (5, 1 << 24, 1_500),
+            (6, 200_000, 1_500),
         ] {
             let window = Range::new(0x7000, 0x7000 + pages * page);
             let mut stopgap = Stopgap::new(Space::new(window, page).unwrap());
@@ -161,7 +164,20 @@ mod tests {
                 match random.below(3) {
                     0 => {
                         let size = (1 + random.below(longest)) * page;
-                        if let Ok(range) = stopgap.place(&Request::of(size)) {
+                        // As the kernel does it with huge pages.
+                        let alignment = if size >= huge { huge } else { 1 };
+                        let hint = (random.below(4) == 0).then_some(address);
+                        let request = Request {
+                            alignment,
+                            hint,
+                            ..Request::of(size)
+                        };
+                        if let Ok(range) = stopgap.place(&request) {
+                            let above = held.range(range.start..).next();
+                            assert!(above.is_none_or(|(&start, _)| range.end <= start));
+                            let below = held.range(..range.start).next_back();
+                            assert!(below.is_none_or(|(_, &end)| end <= range.start));
+                            assert_eq!(range.start % alignment, 0);
                             held.insert(range.start, range.end);
                         }
                     }

@@ -299,6 +299,13 @@ impl Stopgap {
                 from = from.max(sure);
             }
         }
+        if natural
+            && want.mask >= PROBED
+            && let Some(start) = self.probe(want)
+        {
+            self.was_in_zone(start >= zone);
+            return Some(start);
+        }
         let victim = self.map.victim;
         let in_victim = want.within(victim.start, victim.end);
         if let Some(start) = in_victim.filter(|&start| start >= zone) {

@@ -41,7 +41,8 @@ impl Map {
         }
     }
 
-    /// Takes the last `pages` of a hole that the index has: their start. What is left is the victim.
+    /// Takes the last `pages` of a hole that the index has: their start. What is left is the victim, if that
+    /// was no longer.
     #[inline]
     pub(in crate::stopgap) fn take_top(&mut self, hole: Hole, pages: u64) -> u64 {
         let at = self.make_place(hole.start); // exists: it starts there
@@ -57,8 +58,14 @@ impl Map {
         let after = self.near(hole.end, at); // exists: something starts there
         self.cut(hole, start, hole.end, after);
         if start > hole.start {
-            self.retire();
-            self.victim = Hole { end: start, ..hole };
+            let left = Hole { end: start, ..hole };
+            // The longer one stays the victim: what goes to no hole is cut from it, at the top.
+            if self.victim != NO_VICTIM && self.victim.pages() > left.pages() {
+                self.add_at(left, at);
+            } else {
+                self.retire();
+                self.victim = left;
+            }
         }
         start
     }
