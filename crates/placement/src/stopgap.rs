@@ -386,10 +386,13 @@ impl Stopgap {
         {
             self.flush();
         }
-        self.map.retire();
         let hole = self.hole_at(start)?;
         (end <= hole.end).then(|| {
-            self.map.take(hole, start, end);
+            if hole == self.map.victim {
+                self.map.take_within_victim(start, end);
+            } else {
+                self.map.take(hole, start, end);
+            }
             start
         })
     }

@@ -25,19 +25,27 @@ impl Map {
         start
     }
 
-    /// Takes the pages `start..end` of the victim. What is left above them the index gets.
+    /// Takes the pages `start..end` of the victim. The index gets what is left on the shorter side.
     pub(in crate::stopgap) fn take_within_victim(&mut self, start: u64, end: u64) {
         let hole = self.victim;
         self.floor = self.floor.min(start);
         let after = self.make_place(end);
         self.cut(hole, start, end, after);
-        self.victim = if start > hole.start {
-            Hole { end: start, ..hole }
+        let below = Hole { end: start, ..hole };
+        let above = Hole { start: end, ..hole };
+        // The longer rest stays the victim.
+        let (longer, shorter) = if above.pages() > below.pages() {
+            (above, below)
+        } else {
+            (below, above)
+        };
+        self.victim = if longer.pages() > 0 {
+            longer
         } else {
             NO_VICTIM
         };
-        if end < hole.end {
-            self.add(Hole { start: end, ..hole });
+        if shorter.pages() > 0 {
+            self.add(shorter);
         }
     }
 
