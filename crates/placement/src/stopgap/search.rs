@@ -122,7 +122,8 @@ impl Stopgap {
             } else {
                 self.aligned(want)
             };
-            if found.is_some() {
+            // A plain search has looked at all that may do.
+            if found.is_some() || want.mask == 0 {
                 return found;
             }
         }
