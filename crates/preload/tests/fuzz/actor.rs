@@ -724,7 +724,7 @@ impl Actor {
         if self.slots.len() >= SLOTS {
             return Ok(());
         }
-        // Each its part, far below what the library gives out.
+        // Each its part.
         let a = start + (self.number << 30) + self.random.below(1 << 12) * PAGE;
         let pages = 1 + self.random.below(8);
         let ours = |slot: &Slot| slot.at[0] < a + pages * PAGE && a < slot.end();
@@ -734,10 +734,24 @@ impl Actor {
         let how = self
             .random
             .pick(&[libc::MAP_FIXED, libc::MAP_FIXED_NOREPLACE]);
+        // The library may have given another thread a map there, between fixed ones: MAP_FIXED would destroy that. Only
+        // what the kernel has free is taken, and kept until then.
+        let kept = libc::MAP_FIXED_NOREPLACE | PLAIN;
+        if Side::Kernel.mmap(a, pages * PAGE, 0, kept, -1, 0) != Ok(a) {
+            return Ok(());
+        }
+        if how == libc::MAP_FIXED_NOREPLACE {
+            assert_eq!(Side::Kernel.munmap(a, pages * PAGE), Ok(0));
+        }
         let at = [a, self.new_b()];
         let mapped = each(at, |side, at| {
             side.mmap(at, pages * PAGE, 3, PLAIN | how, -1, 0)
         });
+        // Another thread's map came first.
+        if !self.only && mapped == [Err(libc::EEXIST), Ok(at[1])] {
+            assert_eq!(Side::Kernel.munmap(at[1], pages * PAGE), Ok(0));
+            return Ok(());
+        }
         if self.judge(&format!("mmap in the room, {pages}"), mapped, at)? {
             self.slots.push(Slot::new(at, pages, true));
         }
