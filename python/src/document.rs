@@ -50,7 +50,7 @@ impl Document {
     }
 }
 
-/// What `stopgap explain` finds, by the words of its command line, and notes.
+/// Does what `stopgap explain` does, by the words of its command line, and notes.
 #[pyfunction]
 pub(crate) fn explain(py: Python<'_>, words: Vec<OsString>) -> PyResult<Noted<Document>> {
     let (explained, notes) = of_command(py, move || library::explain(&words))?;
@@ -62,7 +62,7 @@ pub(crate) fn explain(py: Python<'_>, words: Vec<OsString>) -> PyResult<Noted<Do
     Ok((document, notes))
 }
 
-/// What `stopgap replay` finds, by the words of its command line, and notes.
+/// Does what `stopgap replay` does, by the words of its command line, and notes.
 #[pyfunction]
 pub(crate) fn replay(py: Python<'_>, words: Vec<OsString>) -> PyResult<Noted<Document>> {
     let (replay, notes) = of_command(py, move || library::replay(&words))?;
@@ -72,7 +72,7 @@ pub(crate) fn replay(py: Python<'_>, words: Vec<OsString>) -> PyResult<Noted<Doc
     ))
 }
 
-/// What `stopgap compare` finds, by the words of its command line, and notes.
+/// Does what `stopgap compare` does, by the words of its command line, and notes.
 #[pyfunction]
 pub(crate) fn compare(py: Python<'_>, words: Vec<OsString>) -> PyResult<Noted<Document>> {
     let (compared, notes) = of_command(py, move || library::compare(&words))?;
@@ -83,7 +83,7 @@ pub(crate) fn compare(py: Python<'_>, words: Vec<OsString>) -> PyResult<Noted<Do
     Ok((document, notes))
 }
 
-/// What `stopgap ministat` prints, by the words of its command line, and notes.
+/// Returns what `stopgap ministat` prints, by the words of its command line, and notes.
 #[pyfunction]
 pub(crate) fn ministat(py: Python<'_>, words: Vec<OsString>) -> PyResult<Noted<String>> {
     of_command(py, move || library::ministat(&words))
@@ -114,7 +114,7 @@ impl Document {
         })
     }
 
-    /// What the command shows on a terminal of `width` columns without colour.
+    /// Returns what the command shows on a terminal of `width` columns without colour.
     fn text(&self, py: Python<'_>, width: u16, verbose: bool) -> PyResult<String> {
         let style = Style {
             width,
@@ -138,7 +138,7 @@ impl Document {
         })
     }
 
-    /// The page that `stopgap report` makes of it: HTML that loads nothing and runs nothing.
+    /// Returns the page of `stopgap report`: HTML that loads nothing and runs nothing.
     fn page(&self, py: Python<'_>, name: &str) -> PyResult<String> {
         guarded(py, || {
             let document = match &self.kind {

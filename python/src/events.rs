@@ -128,7 +128,7 @@ impl Batch {
     }
 }
 
-/// The cells of a column so far. Those of rows after the last that had one are not there yet.
+/// The cells of a column so far. It ends with the last row that has one.
 enum Cells {
     None,
     U32(UInt32Builder),

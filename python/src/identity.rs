@@ -1,4 +1,4 @@
-//! What a trace says of itself.
+//! A trace's description of itself, and its id.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;

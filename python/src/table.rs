@@ -99,7 +99,7 @@ impl Table {
         })
     }
 
-    /// The same for the schema alone.
+    /// Hands over the schema without rows.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         held(|| {
             let schema = FFI_ArrowSchema::try_from(&*self.schema)

@@ -23,7 +23,7 @@ WORKLOADS = (
 def _command():
     given = os.environ.get("STOPGAP")
     built = [ROOT / "target" / profile / "stopgap" for profile in ("release", "debug")]
-    for program in [pathlib.Path(given)] if given else built:
+    for program in [pathlib.Path(given).resolve()] if given else built:
         if program.exists():
             return program
     raise RuntimeError("no command to compare with: cargo build --release, or set STOPGAP")

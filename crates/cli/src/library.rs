@@ -41,7 +41,7 @@ pub struct Told<T> {
 /// An explained trace.
 #[derive(Debug)]
 pub struct Explained {
-    /// What `stopgap explain --json` prints.
+    /// The document that `stopgap explain --json` prints.
     pub document: Explain,
     /// Why the trace was not read to its end; what comes before is explained.
     pub damaged: Option<String>,

@@ -1,4 +1,4 @@
-//! What a trace is known by, whatever its file is called and wherever it lies.
+//! A trace's id: its file may be renamed, copied and moved.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -14,10 +14,10 @@ const TAIL: u64 = 8;
 
 /// Returns a trace's id, 32 hexadecimal digits, made from its content: the first 128 bits of a SHA-256.
 ///
-/// Of a Parquet file the digest is over its footer, length and magic included: the trace's description of itself, and of
+/// The digest of a Parquet file is over its footer, length and magic included: the trace's description of itself, and of
 /// every column's part its place, its size and how many values it has. Two recordings differ in these; a copy does not, and one
 /// whose columns are damaged has the id of the recording that it was. So an id costs two small reads, wherever the file lies.
-/// Of any other form the digest is over the whole file.
+/// The digest of any other form is over the whole file.
 ///
 /// # Errors
 /// Those of reading. A file that begins as Parquet and does not end so is `InvalidData`.
