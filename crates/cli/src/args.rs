@@ -156,7 +156,7 @@ pub(crate) enum Command {
     Compare(Compare),
     /// Compare two kernels or settings over many boots.
     Campaign(Campaign),
-    /// Ask thousands of traces: causes by host, kernels, policies.
+    /// Ask thousands of traces: causes, kernels, policies.
     Fleet(Fleet),
     /// Count the instructions of two kernels in emulation.
     Kernels(Kernels),

@@ -118,6 +118,7 @@ pub(super) fn faults(text: &str, bench: &Command) -> Vec<String> {
     let mut known = BTreeSet::from(FLAGS_OF_OTHERS.map(str::to_owned));
     flags(&stopgap, &mut known);
     flags(bench, &mut known);
+    known.extend(flags_of_fleet());
     for span in spans(text) {
         if span.contains(['|', '[', '…', '<']) || span.contains("...") {
             continue;
@@ -143,6 +144,15 @@ fn flags(command: &Command, known: &mut BTreeSet<String>) {
     for below in command.get_subcommands() {
         flags(below, known);
     }
+}
+
+/// The flags of `stopgap fleet`, which the Python package reads.
+fn flags_of_fleet() -> impl Iterator<Item = String> {
+    const PROGRAM: &str = include_str!("../../../../python/stopgap/fleet/__main__.py");
+    let texts = PROGRAM.split('"').skip(1).step_by(2);
+    texts
+        .filter(|text| text.starts_with("--"))
+        .map(str::to_owned)
 }
 
 /// Returns the inline code of a document.
@@ -208,6 +218,9 @@ fn fault(words: &[String], stopgap: &Command, bench: &Command, whole: bool) -> O
         // `record` and `run` take a flag that they do not know for the command to run.
         let mut known = BTreeSet::new();
         flags(command, &mut known);
+        if given[1] == "fleet" {
+            known.extend(flags_of_fleet());
+        }
         let own = given.iter().skip(1).take_while(|word| *word != "--");
         let unknown = own
             .filter_map(|word| word.split('=').next())
@@ -327,6 +340,10 @@ mod tests {
     fn a_command_or_flag_that_is_gone_is_a_fault() {
         for (text, found) in [
             ("```console\n$ stopgap check --quickly\n```\n", "--quickly"),
+            (
+                "```sh\nstopgap fleet explain --engines ray d\n```\n",
+                "--engines",
+            ),
             ("```sh\nsh -c 'true && stopgap checks'\n```\n", "checks"),
             ("```sh\nA=1 stopgap watch -d never >x\n```\n", "never"),
             ("see `stopgap record --evts all`", "--evts"),

@@ -22,8 +22,8 @@ stopgap kernels host host --append '' --append init_on_alloc=0
 
 Workloads: pbobench, agua (with N: pbobench:10000), freegap-posted,
 freegap-innermprot, freegap-innerremap, roundtrip, fork; vgem, dma-heap,
-udmabuf (with N) and vfio, whose modules the kernel must have; placement,
-devices, standard: all of that kind.
+udmabuf (with N), reuse and vfio, whose modules the kernel must have;
+placement, devices, standard: all of that kind.
 
 The command counts instructions of the guest, and never time. Below the result
 it says what that cannot tell; docs/kernels.md says how it judges. It needs
