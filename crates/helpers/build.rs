@@ -28,6 +28,7 @@ fn main() {
         return;
     }
     for source in [
+        "arena",
         "chunks",
         "events",
         "kernel",
