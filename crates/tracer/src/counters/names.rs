@@ -60,7 +60,9 @@ mod tests {
         let section = section.split("\n## ").next().unwrap_or_default();
         let names: Vec<&str> = section
             .lines()
-            .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+            .filter_map(|line| line.strip_prefix("| `")?.split('|').next())
+            .flat_map(|cell| cell.split('`').step_by(2))
+            .filter(|name| !name.trim().is_empty())
             .collect();
         assert_eq!(names, NAMES);
     }
