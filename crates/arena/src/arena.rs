@@ -51,6 +51,9 @@
 //!   part's top, and all from the lowest of them on is accessible: that is one VMA, however many buffers there are.
 //!   The first of them is half of the window, and no buffer can be larger.
 //! * **Caches** (`cache`): up to 16 freed ranges of each size up to 64 pages for each thread, without a lock.
+//! * **Returns** (`shard`): a thread that frees a buffer of a part in which another thread places puts it on that part's list, without
+//!   a lock. It counts as used until that thread places again, or the next [`Arena::decay`], [`Arena::trim`] or
+//!   [`Arena::statistics`].
 //! * **Marks** (`lock_free::marks`): a word a page says what starts there, so that a free finds the length, and an error
 //!   is exact.
 //! * **Bits** (`window`): a bit a page says which free pages hold old contents. Only those are zeroed for

@@ -27,7 +27,7 @@ use crate::sys::memory::{self as sys, Span};
 const STEP: usize = 2 << 20;
 /// The largest.
 const MOST_STEP: usize = 1 << 30;
-/// Accessible bytes from which on huge pages are used.
+/// Huge pages are used where at least these bytes are accessible.
 const HUGE: usize = 32 << 20;
 
 /// See the module.
@@ -55,7 +55,7 @@ pub(super) struct Ranges {
     frontier: usize,
     /// Pages given out or in caches.
     used: usize,
-    /// What the kernel was told about huge pages: it may use them, or no longer; `None`: nothing yet.
+    /// Whether the kernel was advised to use huge pages, or not to; `None`: neither yet.
     huge: Option<bool>,
 }
 
@@ -386,7 +386,7 @@ impl Ranges {
         held.sum()
     }
 
-    /// What is kept now is older from now on.
+    /// Makes all that is kept now older.
     pub(super) fn age(&mut self, window: &Window) {
         window.age(self.frontier / WORD * WORD, self.end);
     }

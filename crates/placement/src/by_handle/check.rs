@@ -6,7 +6,7 @@ use alloc::string::String;
 use super::ByHandle;
 use super::nodes::{EDGE, END, NONE, Node};
 use crate::classes::{CLASSES, class_of};
-use crate::contract::{Range, Statistics};
+use crate::contract::Statistics;
 
 impl ByHandle {
     /// The nodes by address, from the edge to the end.
@@ -34,13 +34,9 @@ impl ByHandle {
                 continue;
             }
             if node.is_hole() {
-                statistics.holes += 1;
-                statistics.largest_hole = statistics.largest_hole.max(range.length());
+                statistics.add_hole(range);
             } else {
-                statistics.ranges += 1;
-                statistics.used += range.length();
-                let first = statistics.span.map_or(range.start, |span| span.start);
-                statistics.span = Some(Range::new(first, range.end));
+                statistics.add_range(range);
             }
         }
         statistics

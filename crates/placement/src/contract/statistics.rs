@@ -17,6 +17,22 @@ pub struct Statistics {
     pub memory: u64,
 }
 
+impl Statistics {
+    /// Counts a hole.
+    pub(crate) fn add_hole(&mut self, hole: Range) {
+        self.holes += 1;
+        self.largest_hole = self.largest_hole.max(hole.length());
+    }
+
+    /// Counts a placed range, which lies above those that were counted before.
+    pub(crate) fn add_range(&mut self, range: Range) {
+        self.ranges += 1;
+        self.used += range.length();
+        let first = self.span.map_or(range.start, |span| span.start);
+        self.span = Some(Range::new(first, range.end));
+    }
+}
+
 /// Steps of a policy since it was made. A counter that the policy has no use for stays 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {

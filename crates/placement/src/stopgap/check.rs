@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::classes::{CLASSES as LONG_CLASSES, class_of as long_class};
-use crate::contract::{Range, Statistics};
+use crate::contract::Statistics;
 
 use super::Stopgap;
 use super::class::{CLASSES, class_of, octave_of};
@@ -284,13 +284,9 @@ impl Stopgap {
         for (start, end, what) in self.free_and_held() {
             let range = self.range(start, end - start);
             if what == Start::Hole {
-                statistics.holes += 1;
-                statistics.largest_hole = statistics.largest_hole.max(range.length());
+                statistics.add_hole(range);
             } else {
-                statistics.ranges += 1;
-                statistics.used += range.length();
-                let first = statistics.span.map_or(range.start, |span| span.start);
-                statistics.span = Some(Range::new(first, range.end));
+                statistics.add_range(range);
             }
         }
         statistics
