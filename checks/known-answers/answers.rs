@@ -2,7 +2,7 @@
 //!
 //! A kernel of Debian's is booted twice in QEMU, from the same initramfs but for the parameters of our module: armed and
 //! unarmed. In both the same commands of `stopgap` itself run, and what they say is compared with what the module did.
-//! Nothing is tuned in between, so what is said of the armed one cannot be said of anything.
+//! Both boots have the same settings, so a verdict of the armed one comes from the module.
 
 #[path = "capture.rs"]
 mod capture;
@@ -34,9 +34,9 @@ const ARMED: &str = "walk=1 sleeps=23";
 /// The function that sleeps.
 const SHRINKER: &str = "known_scan";
 
-/// Of a time: a sleep never ends early, and by how much late is the kernel's affair.
+/// How far a time may be off, as a part of it: a sleep never ends early, and the kernel decides how late.
 const LATE: f64 = 0.03;
-/// Of an exponent of 1.
+/// How far an exponent of 1 may be off.
 const OFF: f64 = 0.05;
 
 /// By the guest's clock.
