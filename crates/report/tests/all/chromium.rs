@@ -49,6 +49,12 @@ addEventListener('load', () => {
   for (const e of details) e.open = true;
   found.resources = performance.getEntriesByType('resource').map((e) => e.name);
   if (document.documentElement.scrollWidth > innerWidth) fault('the page is ' + document.documentElement.scrollWidth + ' wide');
+  // Nothing matches `:focus` until the browser has given its window the focus, which a busy machine does late: a class of the
+  // same rules stands for it.
+  for (const sheet of document.styleSheets)
+    for (const rule of [...sheet.cssRules])
+      if ((rule.selectorText || '').includes(':focus'))
+        sheet.insertRule(rule.cssText.replace(/:focus(-visible)?/g, '.focused'), sheet.cssRules.length);
   found.flames = [...document.querySelectorAll('.flame')].map((flame) => {
     const box = flame.getBoundingClientRect();
     const name = flame.getAttribute('aria-label').split(';')[0];
@@ -70,6 +76,8 @@ addEventListener('load', () => {
     }
     // Whoever cannot point at a frame gives it the focus.
     frames[0].focus();
+    if (document.activeElement !== frames[0]) fault(name + ': takes no focus');
+    frames[0].classList.add('focused');
     const said = getComputedStyle(frames[0], '::after').content;
     if (said !== 'attr(title)' && said !== JSON.stringify(frames[0].title)) fault(name + ': says nothing: ' + said);
     return {frames: frames.length, cut, rows: flame.closest('figure').querySelectorAll('tbody tr').length};
