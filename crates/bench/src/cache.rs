@@ -72,12 +72,12 @@ const AFTER: u64 = 2_000;
 
 /// CPU time of the arena over mimalloc's, at most.
 const CPU: f64 = 1.2;
-/// Of its own peak, what the arena holds at the end, at most.
+/// The arena holds at most this part of its own peak at the end.
 const HELD: f64 = 0.25;
 /// Times that mapping, writing and unmapping a file takes longer than through the cache from the second use on, at least.
 const AGAIN: f64 = 10.0;
 
-/// Who gives buffers.
+/// The allocator that gives buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peer {
     Arena,

@@ -311,7 +311,7 @@ pub(crate) fn journal() -> Result<Journal<'static>, Failure> {
     Ok(Journal::new(&Linux, &folder))
 }
 
-/// Carries `work` out and puts back what it changed through the journal. What could not be put back is told, and fails the
+/// Carries `work` out and puts back what it changed through the journal. It prints what could not be put back, and that fails the
 /// command.
 pub(crate) fn in_scope<T>(
     journal: &Journal<'_>,

@@ -287,7 +287,7 @@ fn accepted(screen: &Screen, printed: &str) -> Option<String> {
         }
         let rest = &printed[from..];
         let is_at = |line: &&str| rest.iter().position(|now| same(now, line));
-        // The first part is what the screen begins with, whatever that says now.
+        // The first part is the screen's beginning, with any words.
         let start = match index {
             0 => Some(0),
             _ => part.iter().find_map(is_at),

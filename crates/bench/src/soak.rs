@@ -83,7 +83,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
 /// Steps of a part of a policy's soak, which a thread carries out by itself, from a seed of its own.
 const PART: u64 = 1_000_000;
 
-/// What the parts of a policy's soak came to.
+/// The results of the parts of a policy's soak.
 #[derive(Default)]
 struct Tally {
     met: Met,

@@ -17,7 +17,7 @@ pub enum Part {
     MmapLock,
     /// Waits for DMA fences.
     Fences,
-    /// Of these, driver, timeline and who submitted the work. The kernel's tracefs must be readable.
+    /// The driver, the timeline and the submitter of each of these fences. The kernel's tracefs must be readable.
     FenceNames,
     /// Attempts to lock a file that failed, with the holder. By flock, by fcntl and by locks of open files.
     FileLocks,

@@ -138,7 +138,7 @@ fn held(
     Ok((comparison, input))
 }
 
-/// What is compared: runs or traces.
+/// A comparison of runs or of traces.
 #[derive(Debug)]
 pub enum Compared {
     /// Runs (`stopgap.compare/1`).

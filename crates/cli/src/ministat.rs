@@ -29,7 +29,7 @@ pub(crate) fn run(args: &args::Ministat) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(DONE))
 }
 
-/// What it prints.
+/// Returns what `stopgap ministat` prints.
 pub(crate) fn text(args: &args::Ministat) -> Result<String, Failure> {
     let column = Column {
         number: column(&args.column)?,

@@ -121,7 +121,7 @@ fn probe(question: &ProbeQuestion, system: &Linux) -> Result<Box<dyn Probe>, Fai
         ProbeQuestion::Reclaim(flags) => Box::new(reclaim(flags)),
         ProbeQuestion::Wakeup(flags) => {
             if flags.policy == Policy::Other && flags.priority.is_some() {
-                return Err(Failure::error("--priority goes with --policy fifo alone"));
+                return Err(Failure::error("--priority needs --policy fifo"));
             }
             Box::new(Wakeup {
                 interval: flags.interval,

@@ -480,7 +480,7 @@ fn recover(folder: &Path) -> Result<Spool, Failure> {
     let description = folder.join(DESCRIPTION);
     if !description.exists() {
         return Err(Failure::error(format!(
-            "{}: no folder of a recording: {} is not there",
+            "{}: not the folder of a recording: it has no {}",
             folder.display(),
             description.display()
         )));

@@ -849,7 +849,7 @@ fn start_page(spool: &Path, args: &args::Watch) -> std::io::Result<Child> {
     command.stdin(Stdio::null()).spawn()
 }
 
-/// Returns the failure of a watch that could not begin. A user who is not root is told first that it needs root.
+/// Returns the failure of a watch that could not begin. For a user who is not root, its message begins with how to become root.
 fn needs_root(failure: Failure, uid: u32) -> Failure {
     match failure {
         Failure::Told { message, status } if uid != 0 => Failure::Told {

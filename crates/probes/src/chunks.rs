@@ -229,7 +229,7 @@ impl Probe for Chunks {
         self.check_parameters(context)?;
         let machine = self.machine(context)?;
         let mut touches = BTreeMap::new();
-        // What each knob is set to, the last first.
+        // The words that each knob is set to, the last first.
         let mut words: BTreeMap<PathBuf, Vec<&str>> = BTreeMap::new();
         for &strategy in &machine.strategies {
             if !machine.may_set {

@@ -307,7 +307,7 @@ mod tests {
         let few = shown(&self::record(3, 3, 1.0));
         assert!(
             few.starts_with(
-                "CANNOT TELL WHETHER IT CHANGED\n3 occasions; a change can be seen from 12 on"
+                "CANNOT TELL WHETHER IT CHANGED\n3 occasions; a change shows only in 12 or more"
             ),
             "{few}"
         );

@@ -126,7 +126,7 @@ pub(crate) fn units(moved: &Moved) -> String {
 pub(crate) fn method(moved: &Moved) -> String {
     let one = match moved.together {
         None => String::new(),
-        Some(1) => "; a figure that moves alone can be told".to_owned(),
+        Some(1) => "; one figure that moves is enough to be found".to_owned(),
         Some(n) => format!(
             "; so few traces tell only {n} figures or more that move together, {} a side tell one",
             moved.alone_at

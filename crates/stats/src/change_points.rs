@@ -393,7 +393,7 @@ fn judge(found: &mut ChangePoints, values: &Values, margin: f64) {
         )
     } else if n < LEAST_POINTS {
         let s = if n == 1 { "" } else { "s" };
-        let why = format!("{n} occasion{s}; a change can be seen from {LEAST_POINTS} on");
+        let why = format!("{n} occasion{s}; a change shows only in {LEAST_POINTS} or more");
         (Word::Inconclusive, why)
     } else {
         found.would_find = power(values);

@@ -28,7 +28,7 @@ pub(super) enum When {
     Never,
 }
 
-/// What the comments before a block say about running it.
+/// How a block is run, as the comments before it say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Marks {
     pub(super) when: When,

@@ -76,7 +76,7 @@ impl Tape {
         self.most
     }
 
-    /// What comes from here on is measured.
+    /// The operations after this one are measured.
     fn begin(&mut self) {
         self.steady = self.steps.len();
     }

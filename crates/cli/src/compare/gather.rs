@@ -318,9 +318,9 @@ struct Shell {
 
 /// How long a command may run before it is plain that nothing can be decided.
 struct Limit {
-    /// Of one run; `None` where the runs asked for are all that is wanted.
+    /// The limit of one run; `None` where the user asked for a number of runs.
     run: Option<Nanos>,
-    /// Of all.
+    /// The limit of all runs together.
     all: Nanos,
     /// How often both have to run.
     least: u64,

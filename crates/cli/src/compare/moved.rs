@@ -234,7 +234,7 @@ fn circumstances(of: &Metadata) -> Vec<(&'static str, Option<String>)> {
     ]
 }
 
-/// In what the sides differ. What only some traces of a side are is told with both.
+/// Lists the circumstances in which the sides differ. Where the traces of one side differ among themselves, both values are shown.
 fn differences(sides: &[Vec<Metadata>; 2]) -> Vec<Difference> {
     let of_sides = sides.each_ref().map(|side| {
         let mut values: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();

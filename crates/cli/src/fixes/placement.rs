@@ -72,7 +72,7 @@ impl Buffers for FromArena {
     }
 }
 
-/// What the arena keeps of freed memory at most, where less is in use.
+/// The arena keeps at most so much freed memory where less is in use.
 const KEPT: Bytes = Bytes::mib(64);
 
 /// The arena beside mmap of a memfd.

@@ -84,7 +84,7 @@ fn settings(flags: &ReplayReclaim) -> Result<Vec<Setting>, Failure> {
     let gem = |load: &Load| *load == Load::GemSyslatency;
     if flags.load.iter().any(gem) && !flags.load.iter().all(gem) {
         return Err(Failure::error(
-            "gem-syslatency has prices of its own: replay it alone",
+            "gem-syslatency has prices of its own: replay it without other loads",
         ));
     }
     if flags.limit > MOST_MEMORY {

@@ -262,7 +262,7 @@ fn verdict(stall: &Stall, trigger: Option<&Trigger>, cause: &Cause) -> [Option<S
         Some(TriggerKind::CutOff) => "THE LAST SECONDS BEFORE THE WATCH WAS CUT OFF".to_owned(),
         Some(TriggerKind::Request) | None => "WRITTEN ON REQUEST".to_owned(),
     };
-    // A cause that the trigger's own words have is told below, as is that of what somebody asked for.
+    // The sentence below names the cause where these words already have it, or where somebody asked for the trace.
     let kind = trigger.map(|trigger| trigger.kind);
     let asked = matches!(
         kind,

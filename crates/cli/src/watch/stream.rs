@@ -46,7 +46,7 @@ const NO_LOAD: u32 = 0x400;
 /// No machine numbers its calls higher.
 const MOST_CALLS: usize = 1 << 12;
 
-/// ns of a sleep from which on it is looked up whether its program has a scheduler.
+/// After a sleep of so many ns, `watch` looks up whether the program has a scheduler.
 const LOOKED_AT: u64 = 5_000_000;
 /// Threads of a process stop for one signal within this time.
 const SAME_STOP: u64 = 1_000_000_000;
@@ -139,7 +139,7 @@ struct Thread {
     /// When the open wait began for which a trigger has fired.
     fired: u64,
     loss: Loss,
-    /// Of the first thread of a process: whether the threads of its run time sleep where there is nothing to run.
+    /// Known of the first thread of a process only: whether the threads of its run time sleep where there is nothing to run.
     schedules: Option<bool>,
     quota: Quota,
     /// Counted for the first thread of a process.
@@ -366,8 +366,7 @@ impl Stream {
     }
 
     /// Takes a look at all threads, which was over by `now`: counts of each, and waits that are open. Returns what these fire.
-    /// Threads that the look has not are forgotten, and those whose beginning was lost are known from now on: a full ring may
-    /// lose either.
+    /// It forgets threads that the look has not, and adds those whose beginning was lost: a full ring may lose either.
     pub(super) fn look(&mut self, look: &[Vec<u8>], now: Nanos) -> Vec<Trigger> {
         let mut alive = HashSet::with_capacity(look.len());
         let mut fired = Vec::new();

@@ -115,7 +115,7 @@ fn no_step_says_what_would_have_been_found() {
             &done.out,
             &[
                 "CANNOT TELL WHETHER IT CHANGED\n",
-                "a change can be seen from 12 on",
+                "a change shows only in 12 or more",
             ],
         );
     }

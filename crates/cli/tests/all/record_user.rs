@@ -451,7 +451,7 @@ fn what_is_not_ours_is_refused_and_nothing_is_left() {
         "nothing is recorded",
     );
     let other = user.record(&["--recover", &directory]);
-    error(&other, 1, "no folder of a recording");
+    error(&other, 1, "not the folder of a recording");
     error(&at("/proc/1/t"), 125, "cannot write /proc/1/t");
     error(&at("/nonexistent/t"), 125, "the directory must exist");
     let recorder = format!("exec \"$0\" record -o {directory}/t -p $$ -d 100ms");

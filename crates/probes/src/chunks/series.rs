@@ -39,7 +39,7 @@ pub(super) type Cell = (Bytes, Strategy);
 /// All that is known of a cell.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    /// Of all its series; as in the first run.
+    /// The parameters of all its series, as in the first run.
     parameters: Parameters,
     /// The series but for blocks, whose threshold hangs on all runs.
     measured: Measured,

@@ -231,7 +231,7 @@ impl Buffers for Mapped<'_> {
             (Merge::Never, Backend::Device(maker)) => {
                 return Err(Error::unsupported(
                     maker,
-                    "its buffers are objects, not mappings alone",
+                    "its buffers are objects, not only mappings",
                 ));
             }
             (Merge::Never, Backend::Memfd) => MapKind::File {

@@ -184,7 +184,7 @@ fn too_few_and_too_wild() {
             found
                 .verdict
                 .text
-                .ends_with("; a change can be seen from 12 on")
+                .ends_with("; a change shows only in 12 or more")
         );
     }
     let mut random = Random::new(1);

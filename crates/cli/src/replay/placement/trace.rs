@@ -21,7 +21,7 @@ use crate::session::tell;
 
 /// Memory events of a recording that are kept: 100 MiB of them. A longer one is read again each time.
 const MOST_KEPT: usize = 1 << 20;
-/// Operations from which on each repetition is long enough for fewer of them to do.
+/// A trace of so many operations is long enough for three repetitions.
 const LONG: usize = 500_000;
 
 /// Reads the trace in `path` once, so that its errors are reported before anything is measured, and

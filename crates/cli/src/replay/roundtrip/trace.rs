@@ -133,8 +133,7 @@ impl Observed {
         cell.descriptors = fits.unwrap_or(1);
         match cell.server {
             Wait::Epoll => {
-                let why =
-                    "epoll's calls do not say; taken as 1, and it looks at what is ready alone";
+                let why = "epoll's calls do not say; taken as 1: it looks only at what is ready";
                 assume("the server's descriptors", why.to_owned());
             }
             Wait::Select => {

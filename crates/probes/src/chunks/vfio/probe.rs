@@ -320,7 +320,10 @@ pub(super) fn judge(
         .map(|(page, runs)| sentence(&measured.series, *page, runs))
         .collect();
     let advice = match verdict.word {
-        Word::Excess => vec!["take buffers for devices in the largest pages that are to be had: stopgap advise chunks".to_owned()],
+        Word::Excess => vec![
+            "take buffers for devices in the largest pages that you can get: stopgap advise chunks"
+                .to_owned(),
+        ],
         _ => Vec::new(),
     };
     let judgement = Judgement {
