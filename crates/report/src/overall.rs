@@ -40,7 +40,7 @@ pub fn judge(run: &Run) -> Overall {
         Headline::LikelyCause => lead(
             "FOUND A LIKELY CAUSE",
             leads(State::Cause),
-            "This alone can freeze a desktop for a second.",
+            "This can freeze a desktop for a second.",
             watch,
         ),
         Headline::WorthALook => lead(

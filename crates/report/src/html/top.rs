@@ -205,9 +205,17 @@ pub(super) fn html(sources: &[Source], warnings: &str) -> String {
             html += warnings;
             let mut rows = Vec::new();
             for (source, (head, parts)) in each {
-                let more = [head.more.clone(), source.name.clone()];
-                let more = join(more.iter().filter(|text| !text.is_empty()), "; ");
-                rows.push(Row { more, ..head });
+                // A command follows the sentence that ends with a colon: the record's name stands before both.
+                let next = [&head.more, &head.command];
+                let next = join(next.iter().filter(|text| !text.is_empty()), " ");
+                let named = [&source.name, &next];
+                let more = join(named.iter().filter(|text| !text.is_empty()), ": ");
+                let command = String::new();
+                rows.push(Row {
+                    more,
+                    command,
+                    ..head
+                });
                 // The section of machines has the rest.
                 let answers = parts.into_iter().last();
                 rows.extend(answers.into_iter().flat_map(|(_, rows)| rows));

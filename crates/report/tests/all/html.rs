@@ -144,6 +144,7 @@ fn every_question_and_kind_has_its_section_and_pictures_have_words() {
         "stopgap check --only &#39;it&#39;\\&#39;&#39;s&#39; --seed 11",
         "kernel (differs)",
         "A line ends where nobody watched",
+        "record-1.json: A healthy machine at rest does not show this. See what it does to latency: sudo stopgap probe",
     ] {
         assert!(page.contains(said), "{said}");
     }
