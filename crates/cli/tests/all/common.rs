@@ -129,6 +129,7 @@ impl Run {
             .args(words)
             .current_dir(self.directory.path())
             .env("XDG_STATE_HOME", self.directory.path())
+            .env("TMPDIR", self.directory.path())
             .stdin(Stdio::null());
         command
     }
@@ -224,6 +225,7 @@ impl Run {
             .current_dir(&folder)
             .env_clear()
             .env("HOME", &folder)
+            .env("TMPDIR", &folder)
             .stdin(Stdio::null())
             .uid(NOBODY)
             .gid(NOBODY);
