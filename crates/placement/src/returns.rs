@@ -52,6 +52,9 @@ const EVERY: u32 = 32;
 /// Ranges freed at a look: twice as many as were placed since the last one, so that the ring empties.
 const BATCH: usize = 2 * EVERY as usize;
 
+/// Ranges read from the ring at a time.
+const GROUP: usize = 16;
+
 /// A place in the ring. `end` is 0 where there is no range: none ends at 0.
 struct Slot {
     start: AtomicU64,
@@ -62,21 +65,30 @@ struct Slot {
 #[repr(align(128))]
 struct Apart<T>(T);
 
-/// Counters that the placing thread writes.
+/// Counters of the threads that put ranges in.
+struct Pushers {
+    /// Ranges put in, or about to be.
+    tail: AtomicU64,
+    /// Where the tail must stop: `N` past a head that one of these threads has read. They read the head again only there: its line
+    /// of the cache is the placing thread's.
+    limit: AtomicU64,
+}
+
+/// Counters that are written at each look at the ring.
 struct Taker {
     /// Ranges taken out.
     head: AtomicU64,
     /// Whether somebody takes.
     taking: AtomicBool,
-    calls: AtomicU32,
     refused: AtomicU64,
 }
 
 /// See the module. `N` ranges at most; a power of two is fastest.
 pub struct Returns<const N: usize> {
-    /// Ranges put in, or about to be.
-    tail: Apart<AtomicU64>,
+    pushers: Apart<Pushers>,
     taker: Apart<Taker>,
+    /// Calls of [`Returns::place`]: in a line that no other thread reads, because each call writes it.
+    calls: Apart<AtomicU32>,
     slots: [Slot; N],
 }
 
@@ -127,13 +139,16 @@ impl<const N: usize> Returns<N> {
         #[must_use]
         pub fn new() -> Returns<N> {
             Returns {
-                tail: Apart(AtomicU64::new(0)),
+                pushers: Apart(Pushers {
+                    tail: AtomicU64::new(0),
+                    limit: AtomicU64::new(N as u64),
+                }),
                 taker: Apart(Taker {
                     head: AtomicU64::new(0),
                     taking: AtomicBool::new(false),
-                    calls: AtomicU32::new(0),
                     refused: AtomicU64::new(0),
                 }),
+                calls: Apart(AtomicU32::new(0)),
                 #[cfg(not(loom))]
                 slots: [const { Slot::new() }; N],
                 #[cfg(loom)]
@@ -156,22 +171,27 @@ impl<const N: usize> Returns<N> {
             self.taker.0.refused.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
+        let Pushers { tail, limit } = &self.pushers.0;
+        let mut stop = limit.load(Ordering::Acquire);
         let tail = loop {
-            // Acquire: the places before the head are empty, and the tail, which is read after it, is not before it.
-            let head = self.taker.0.head.load(Ordering::Acquire);
-            let tail = self.tail.0.load(Ordering::Relaxed);
-            if tail.wrapping_sub(head) >= N as u64 {
-                return Err(Full(range));
+            let at = tail.load(Ordering::Relaxed);
+            // The limit read may be older than the tail, by which others have passed it.
+            if stop.wrapping_sub(at).wrapping_sub(1) >= N as u64 {
+                // Acquire: the places before the head are empty, and the tail is not before it.
+                let head = self.taker.0.head.load(Ordering::Acquire);
+                let at = tail.load(Ordering::Relaxed);
+                if at.wrapping_sub(head) >= N as u64 {
+                    return Err(Full(range));
+                }
+                stop = head.wrapping_add(N as u64);
+                // Release: who reads this limit finds those places empty, too. An older head gives an older limit, which is right.
+                limit.store(stop, Ordering::Release);
+                continue;
             }
-            let next = tail.wrapping_add(1);
+            let next = at.wrapping_add(1);
             let (set, seen) = (Ordering::Relaxed, Ordering::Relaxed);
-            if self
-                .tail
-                .0
-                .compare_exchange_weak(tail, next, set, seen)
-                .is_ok()
-            {
-                break tail;
+            if tail.compare_exchange_weak(at, next, set, seen).is_ok() {
+                break at;
             }
         };
         let slot = self.slot(tail);
@@ -188,17 +208,29 @@ impl<const N: usize> Returns<N> {
             return 0;
         }
         let head = taker.head.load(Ordering::Relaxed);
+        let most = most.min(N);
         let mut taken = 0;
-        while taken < most.min(N) {
-            let slot = self.slot(head.wrapping_add(taken as u64));
-            let end = slot.end.load(Ordering::Acquire);
-            if end == 0 {
+        // A group is read before the first of it is freed: what its lines of the cache wait for, they wait for together.
+        loop {
+            let mut group = [Range::new(0, 0); GROUP];
+            let mut count = 0;
+            while count < GROUP.min(most - taken) {
+                let slot = self.slot(head.wrapping_add((taken + count) as u64));
+                let end = slot.end.load(Ordering::Acquire);
+                if end == 0 {
+                    break;
+                }
+                group[count] = Range::new(slot.start.load(Ordering::Relaxed), end);
+                slot.end.store(0, Ordering::Relaxed);
+                count += 1;
+            }
+            for &range in &group[..count] {
+                free(range);
+            }
+            taken += count;
+            if count < GROUP {
                 break;
             }
-            let start = slot.start.load(Ordering::Relaxed);
-            slot.end.store(0, Ordering::Relaxed);
-            free(Range::new(start, end));
-            taken += 1;
         }
         taker
             .head
@@ -228,8 +260,8 @@ impl<const N: usize> Returns<N> {
     #[inline]
     pub fn place<P: Policy>(&self, policy: &mut P, request: &Request) -> Result<Range, PlaceError> {
         // Only the placing thread counts: no read-modify-write.
-        let calls = self.taker.0.calls.load(Ordering::Relaxed).wrapping_add(1);
-        self.taker.0.calls.store(calls, Ordering::Relaxed);
+        let calls = self.calls.0.load(Ordering::Relaxed).wrapping_add(1);
+        self.calls.0.store(calls, Ordering::Relaxed);
         if calls.is_multiple_of(EVERY) {
             self.drain(policy, BATCH);
         }

@@ -30,6 +30,9 @@ pub(super) const BUDGET: u32 = 256;
 
 /// The packed zone has this many pages more than its slack, so that a few ranges have some room, too.
 pub(super) const ZONE_LEAST: u64 = 512;
+/// It has at least as many pages where that is an eighth of the window or less: a program that frees all of its few ranges and places
+/// as many again then gets them from magazines.
+const ZONE_USUAL: u64 = 8_192;
 /// What the packed zone has more than what is held, in 1/65,536 of that, at least and at most.
 pub(super) const SLACK_LEAST: u32 = 65_536 / 8;
 const SLACK_MOST: u32 = 65_536 / 4 * 7;
@@ -410,6 +413,7 @@ impl Stopgap {
         // Below 2^61: there are at most 2^44 pages, and the slack is below 2^17.
         let slack = (self.live * u64::from(self.slack)) >> 16;
         let zone = self.live + slack + ZONE_LEAST;
+        let zone = zone.max(ZONE_USUAL.min(self.map.pages / 8));
         self.map.pages.saturating_sub(zone)
     }
 
