@@ -180,7 +180,7 @@ impl Stopgap {
             space: Space::PAGE_ZERO,
             shift: Space::PAGE_ZERO.page().trailing_zeros(),
             map: Map::closed(memory),
-            magazines: Magazines::NEW,
+            magazines: Magazines::at_top(0),
             memory,
             bottom: None,
             live: 0,
@@ -205,6 +205,7 @@ impl Stopgap {
         self.any_start = space.page();
         self.space = space;
         self.map.open(space.window().length() >> self.shift);
+        self.magazines.open(self.map.pages);
     }
 
     /// Lets a request fail only where no hole fits, however many have to be looked at. Without it a request that
@@ -233,6 +234,32 @@ impl Stopgap {
         (address - self.space.window().start) >> self.shift
     }
 
+    /// Whether a request that is not malformed has neither limits nor a hint, and does not begin at the bottom.
+    #[inline]
+    fn goes_anywhere(&self, request: &Request) -> bool {
+        request.limits.is_none()
+            && request.hint.is_none()
+            // A power of two; without counting bits, which is a dozen instructions on the oldest x86-64.
+            && request.alignment & request.alignment.wrapping_sub(1) == 0
+            && request.alignment != 0
+            && request.offset & (self.space.page() - 1) == 0
+            && request.direction != Direction::BottomUp
+    }
+
+    /// Pages of a request; 0 of one for nothing or for more than there is.
+    #[inline]
+    fn pages_of(&self, request: &Request) -> u64 {
+        request.size.wrapping_add(self.space.page() - 1) >> self.shift
+    }
+
+    /// Counts a range that is given out.
+    #[inline]
+    fn placed(&mut self, start: u64, pages: u64) -> Range {
+        self.live += pages;
+        self.work.placed += 1;
+        self.range(start, pages)
+    }
+
     #[inline(never)]
     fn place_in_map(&mut self, request: &Request) -> Result<Range, PlaceError> {
         let need = self.space.need(request)?;
@@ -240,9 +267,7 @@ impl Stopgap {
         if want.goes_to_bottom() && need.hint.is_none() {
             let kept = self.bottom_magazines();
             if let Some(start) = kept.pop_within(want.pages, want.low, want.high) {
-                self.live += want.pages;
-                self.work.placed += 1;
-                return Ok(self.range(start, want.pages));
+                return Ok(self.placed(start, want.pages));
             }
         }
         let hinted = need
@@ -255,17 +280,15 @@ impl Stopgap {
                 self.flush().then(|| self.search(&want)).flatten()
             })
             .ok_or(PlaceError::Exhausted)?;
-        self.live += want.pages;
-        self.work.placed += 1;
-        Ok(self.range(start, want.pages))
+        Ok(self.placed(start, want.pages))
     }
 
-    /// The magazines of the bottom, made when asked for first. Apart: their 7 KiB would be on the stack of every caller.
+    /// The magazines of the bottom, made when asked for first. Apart: their 5 KiB would be on the stack of every caller.
     #[inline(never)]
     fn bottom_magazines(&mut self) -> &mut Magazines {
         let memory = self.memory;
         self.bottom
-            .get_or_insert_with(|| Box::new_in(Magazines::NEW, memory))
+            .get_or_insert_with(|| Box::new_in(Magazines::at_bottom(), memory))
     }
 
     /// An aligned range that a magazine keeps.
@@ -334,15 +357,26 @@ impl Stopgap {
         }
     }
 
-    /// Frees the range of `pages` at page `start`, which is at `at`, unless a magazine has it.
-    #[inline]
-    fn free_at(&mut self, start: u64, pages: u64, at: Place) -> Result<(), FreeError> {
+    /// Frees any range.
+    #[inline(never)]
+    fn free_any(&mut self, range: Range) -> Result<(), FreeError> {
+        if !self.space.holds(range) {
+            return Err(FreeError::Malformed);
+        }
+        let start = self.page_of(range.start);
+        let pages = (range.end - range.start) >> self.shift;
+        let Some(at) = self.map.place(start) else {
+            return Err(self.refuse(range));
+        };
+        if self.map.start(at) != Some(Start::Range) || self.map.length(at) != pages {
+            return Err(self.refuse(range));
+        }
+        let keep = self.keep_from > 0;
         let high = start >= self.keep_from;
         let pushed = if self.bottom.is_some() {
             self.push_either(pages, start, high)
         } else {
-            let keep = self.keep_from > 0 && high;
-            self.magazines.push(pages, start, keep)
+            self.magazines.push(pages, start, keep && high)
         };
         match pushed {
             Push::Kept => self.live -= pages,
@@ -447,16 +481,8 @@ impl Policy for Stopgap {
 
     #[inline]
     fn place(&mut self, request: &Request) -> Result<Range, PlaceError> {
-        let page = self.space.page();
-        let anywhere = request.limits.is_none()
-            && request.hint.is_none()
-            // A power of two; without counting bits, which is a dozen instructions on the oldest x86-64.
-            && request.alignment & request.alignment.wrapping_sub(1) == 0
-            && request.alignment != 0
-            && request.offset & (page - 1) == 0
-            && request.direction != Direction::BottomUp;
-        if anywhere {
-            let pages = request.size.wrapping_add(page - 1) >> self.shift;
+        if self.goes_anywhere(request) {
+            let pages = self.pages_of(request);
             let start = if request.alignment <= self.any_start {
                 match self.magazines.pop(pages) {
                     Some(start) if start >= self.keep_from => Some(start),
@@ -467,9 +493,7 @@ impl Policy for Stopgap {
                 self.pop_aligned(request, pages)
             };
             if let Some(start) = start {
-                self.live += pages;
-                self.work.placed += 1;
-                return Ok(self.range(start, pages));
+                return Ok(self.placed(start, pages));
             }
         }
         self.place_in_map(request)
@@ -477,18 +501,22 @@ impl Policy for Stopgap {
 
     #[inline]
     fn free(&mut self, range: Range) -> Result<(), FreeError> {
-        if !self.space.holds(range) {
-            return Err(FreeError::Malformed);
+        // What a magazine keeps, without a call. All else, and what is refused, begins anew.
+        if self.space.holds(range) {
+            let start = self.page_of(range.start);
+            let pages = (range.end - range.start) >> self.shift;
+            // Where nothing is kept no start is as high.
+            let high = start > self.keep_from.wrapping_sub(1);
+            if high
+                && self.bottom.is_none()
+                && self.map.is_short_range(start, pages)
+                && self.magazines.push(pages, start, true) == Push::Kept
+            {
+                self.live -= pages;
+                return Ok(());
+            }
         }
-        let start = self.page_of(range.start);
-        let pages = (range.end - range.start) >> self.shift;
-        let Some(at) = self.map.place(start) else {
-            return Err(self.refuse(range));
-        };
-        if self.map.start(at) != Some(Start::Range) || self.map.length(at) != pages {
-            return Err(self.refuse(range));
-        }
-        self.free_at(start, pages, at)
+        self.free_any(range)
     }
 
     fn statistics(&self) -> Statistics {

@@ -302,6 +302,15 @@ impl Map {
         }
     }
 
+    /// Returns whether a range of `pages`, at most 64, starts at `page`; also `false` where that takes more than a look.
+    #[inline]
+    pub(super) fn is_short_range(&self, page: u64, pages: u64) -> bool {
+        let number = tile_number(page);
+        let (known, tile) = self.recent[self.recent_at(number)];
+        let bit = bit_of(page);
+        known == number && self.tiles[tile as usize].is_short_range(bit, pages)
+    }
+
     /// Pages from the boundary at `at`, which is not the victim's, to the next one.
     #[inline]
     pub(super) fn length(&self, at: Place) -> u64 {

@@ -57,8 +57,8 @@ impl Stopgap {
     }
 
     /// Returns whether a magazine has the range: to the map it is held.
-    fn keeps(&mut self, pages: u64, start: u64) -> bool {
-        let bottom = self.bottom.as_mut();
+    fn keeps(&self, pages: u64, start: u64) -> bool {
+        let bottom = self.bottom.as_ref();
         self.magazines.holds(pages, start)
             || bottom.is_some_and(|bottom| bottom.holds(pages, start))
     }

@@ -244,6 +244,13 @@ impl Tile {
         }
     }
 
+    /// Whether a range of `pages`, at most 64, starts at `bit`.
+    #[inline]
+    pub(super) fn is_short_range(&self, bit: u32, pages: u64) -> bool {
+        let starts = self.cut.words[Bits::index(bit) + 1] & !self.hole.words[Bits::index(bit) + 1];
+        starts >> (bit % WORD) & 1 == 1 && u64::from(self.length(bit)) == pages && pages <= 64
+    }
+
     /// The next boundary after `bit` is `pages` away.
     #[inline]
     pub(super) fn set_length(&mut self, bit: u32, pages: u64) {
