@@ -123,6 +123,9 @@ use search::Want;
 
 pub use ranges::Extent;
 
+/// Ranges below the zone that a free gives the map besides its own.
+const SWEPT: u32 = 4;
+
 /// See the module.
 #[derive(Clone)]
 pub struct Stopgap {
@@ -138,6 +141,8 @@ pub struct Stopgap {
     /// The packed zone's first page when the map last changed: magazines keep what lies in it. 0 where
     /// there is nothing below it, so that every page may be wanted.
     keep_from: u64,
+    /// Pages held from which the window counts as full, because a request failed when somewhat more were held.
+    full_from: u64,
     /// What `keep_from` was when magazines were last looked through, or the lowest that it was since.
     swept_from: u64,
     /// Pages of the next magazine to be looked through; beyond the last size when all have been.
@@ -185,6 +190,7 @@ impl Stopgap {
             bottom: None,
             live: 0,
             keep_from: 0,
+            full_from: u64::MAX,
             swept_from: 0,
             sweep: EXACT + 1,
             slack: search::SLACK_LEAST,
@@ -279,8 +285,19 @@ impl Stopgap {
                 // Ranges that magazines keep may be in the way.
                 self.flush().then(|| self.search(&want)).flatten()
             })
-            .ok_or(PlaceError::Exhausted)?;
+            .ok_or_else(|| self.failed(&want))?;
         Ok(self.placed(start, want.pages))
+    }
+
+    /// Notes that nothing was found. Where the window has as many pages, but none together, magazines are left empty from now on:
+    /// otherwise each request that fails would have to empty them.
+    #[cold]
+    fn failed(&mut self, want: &Want) -> PlaceError {
+        if want.is_unlimited() && want.pages <= self.map.pages - self.live {
+            self.full_from = self.live - self.live / 8;
+            self.keep_from = 0;
+        }
+        PlaceError::Exhausted
     }
 
     /// The magazines of the bottom, made when asked for first. Apart: their 5 KiB would be on the stack of every caller.
@@ -325,7 +342,7 @@ impl Stopgap {
         }
     }
 
-    /// The zone has shrunk: gives the map what a magazine keeps below it, a size at each call.
+    /// The zone has shrunk: gives the map some of what a magazine keeps below it, a size after the other.
     #[cold]
     fn sweep_one(&mut self) {
         if self.sweep > EXACT {
@@ -333,13 +350,14 @@ impl Stopgap {
             self.swept_from = self.keep_from;
         }
         let pages = self.sweep;
-        while let Some(start) = self
-            .magazines
-            .pop_within(pages, 0, self.keep_from + pages - 1)
-        {
+        for _ in 0..SWEPT {
+            let below = self.keep_from + pages - 1;
+            let Some(start) = self.magazines.pop_within(pages, 0, below) else {
+                self.sweep += 1;
+                return;
+            };
             self.give_kept(start, pages);
         }
-        self.sweep += 1;
     }
 
     /// Places `pages`, of which a magazine gave the range at `start`: it lies below the zone now, and so the map gets it, as it

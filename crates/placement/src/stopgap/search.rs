@@ -82,6 +82,11 @@ impl Want {
         !self.top && !self.down && self.mask == 0
     }
 
+    /// Whether it may go anywhere.
+    pub(super) fn is_unlimited(&self) -> bool {
+        self.top
+    }
+
     /// The page from which it looks.
     fn side(&self) -> u64 {
         if self.down { self.high } else { self.low }
@@ -410,6 +415,9 @@ impl Stopgap {
     /// The packed zone's first page, by what is held now.
     #[inline]
     pub(super) fn zone(&self) -> u64 {
+        if self.live >= self.full_from {
+            return 0;
+        }
         // Below 2^61: there are at most 2^44 pages, and the slack is below 2^17.
         let slack = (self.live * u64::from(self.slack)) >> 16;
         let zone = self.live + slack + ZONE_LEAST;
