@@ -100,6 +100,7 @@
 mod buffers;
 mod cache;
 mod config;
+mod depot;
 mod fork;
 mod heap;
 pub(crate) mod lock_free;
@@ -216,7 +217,7 @@ impl Arena {
             purging: Lock::new(),
             guard: config.guard,
             guard_by_table,
-            others: Counts::default(),
+            others: Counts::new(),
             strays: AtomicU64::new(0),
             window,
         });
@@ -434,6 +435,12 @@ impl Inner {
         self.purging.force_open();
         for shard in &self.shards {
             shard.lock.force_open();
+            let guard = self.with_guard(0);
+            // Gives nothing to the kernel: a memfd's pages are the parent's.
+            let _ = self.locked(shard, |ranges| {
+                ranges.take_returned(&self.window, &shard.returned, guard)
+            });
+            shard.returned.begin_again();
         }
         for cache in self.window.caches(threads::numbers()) {
             if cache.room().is_some() {

@@ -68,7 +68,6 @@ impl Inner {
     #[cold]
     fn place(&self, inside: &Inside<'_>, pages: usize, align: usize) -> Result<(usize, Old)> {
         self.tick(inside);
-        self.take_returned(&self.shards[self.own_shard(inside)]);
         let placed = self.place_in_shards(inside, pages, align);
         let Err(Error::NoRoom { .. }) = placed else {
             return placed;
@@ -112,9 +111,16 @@ impl Inner {
         let mut entries = [Entry::NONE; 8];
         let wanted = entries.get_mut(..most).unwrap_or_default();
         let total = self.with_guard(pages);
-        let (count, old) = self.in_some_shard(inside, pages, |ranges| {
-            ranges.place_some(&self.window, total, align, wanted)
-        })?;
+        let mut returned = 0;
+        let placed = self.in_some_shard(inside, pages, |shard, ranges| {
+            let (window, guard) = (&self.window, total - pages);
+            returned += ranges.look_at_returned(window, &shard.returned, guard, total);
+            ranges.place_some(window, total, align, wanted)
+        });
+        if returned > 0 {
+            self.make_room(0);
+        }
+        let (count, old) = placed?;
         let marks = self.window.marks();
         let [first, rest @ ..] = &mut entries;
         for entry in [&mut *first].into_iter().chain(rest.iter_mut()).take(count) {
@@ -169,11 +175,11 @@ impl Inner {
         &self,
         inside: &Inside<'_>,
         pages: usize,
-        mut place: impl FnMut(&mut Ranges) -> Result<T>,
+        mut place: impl FnMut(&Shard, &mut Ranges) -> Result<T>,
     ) -> Result<T> {
         let (before, behind) = self.shards.split_at(self.own_shard(inside));
         for shard in behind.iter().chain(before) {
-            let placed = self.locked(shard, &mut place)?;
+            let placed = self.locked(shard, |ranges| place(shard, ranges))?;
             // Its bytes may be those of a guard, too.
             if !matches!(placed, Err(Error::NoRoom { .. })) {
                 return placed;
@@ -192,29 +198,36 @@ impl Inner {
             return unsafe { self.free_stray(address, len) };
         };
         let marks = self.window.marks();
-        let mark = marks.get(page);
-        match mark.kind() {
-            Kind::Live => {}
-            Kind::Held | Kind::Free => return Err(Error::Freed { address }),
-            Kind::Nothing => return Err(Error::Foreign { address }),
-        }
-        if self.window.pages_for(len) != Ok(mark.pages()) {
-            return Err(Error::invalid("not the length that was given out"));
-        }
-        if !marks.hold(page, mark) {
-            return Err(Error::Freed { address });
+        // Without a look before: the mark would come from the CPU of the thread that got the buffer once to be read, and once to
+        // be written.
+        let pages = self.window.pages_for(len).unwrap_or(0);
+        if !marks.hold(page, Mark::new(Kind::Live, pages)) {
+            return Err(self.why_not(address, page, pages));
         }
         threads::inside(
             |inside| {
-                self.count(self.cache(inside), Counted::Taken, mark.pages());
-                self.take_back(inside, page, mark.pages());
+                self.count(self.cache(inside), Counted::Taken, pages);
+                self.take_back(inside, page, pages);
             },
             || {
-                self.count(None, Counted::Taken, mark.pages());
+                self.count(None, Counted::Taken, pages);
                 self.deferred.push(&marks, page);
             },
         );
         Ok(())
+    }
+
+    /// Why a buffer of `pages` at `page` could not be freed.
+    #[cold]
+    fn why_not(&self, address: usize, page: usize, pages: usize) -> Error {
+        let mark = self.window.marks().get(page);
+        match mark.kind() {
+            // Given out again since.
+            Kind::Live if mark.pages() == pages => Error::Freed { address },
+            Kind::Live => Error::invalid("not the length that was given out"),
+            Kind::Held | Kind::Free => Error::Freed { address },
+            Kind::Nothing => Error::Foreign { address },
+        }
     }
 
     /// Takes a buffer back, whose mark is held.
@@ -249,7 +262,8 @@ impl Inner {
             if self.keep(cache, pages, entry) {
                 return;
             }
-            let (older, count) = cache.take_older(pages);
+            let half = (cache.count(pages) / 2).clamp(1, cache::ROUNDS / 2);
+            let (older, count) = cache.take_older(pages, half);
             for old in older.iter().take(count) {
                 self.put(inside, old.page, pages, old.dirty);
             }
@@ -267,45 +281,42 @@ impl Inner {
 
     /// Takes back what threads of other shards freed.
     pub(super) fn take_returned(&self, shard: &Shard) {
-        if shard.returned.is_empty() {
-            return;
-        }
-        let marks = self.window.marks();
-        shard.returned.take(&marks, |page, mark| {
-            self.put_in(shard, page, mark.pages(), true);
+        let guard = self.with_guard(0);
+        // Where the lock is given up, so is the window.
+        let returned = self.locked(shard, |ranges| {
+            ranges.take_returned(&self.window, &shard.returned, guard)
         });
+        if returned.is_ok_and(|pages| pages > 0) {
+            self.make_room(0);
+        }
     }
 
     /// Gives a range, whose mark is held, to its shard; to another thread's without its lock.
     pub(super) fn put(&self, inside: &Inside<'_>, page: usize, pages: usize, dirty: bool) {
-        let marks = self.window.marks();
         if self.guard && self.set_guard(page + pages, false).is_err() {
             // It would be given out with a hole in it: tried again by the next call that takes a lock.
-            self.deferred.push(&marks, page);
+            self.deferred.push(&self.window.marks(), page);
             return;
         }
         let number = self.shard_of(page);
         let shard = &self.shards[number];
         // Where nothing is kept, it goes to the kernel now.
         if dirty && number != self.own_shard(inside) && self.keeps() {
-            shard.returned.push(&marks, page);
+            (shard.returned).push(&self.window, page, self.with_guard(pages));
         } else {
             self.put_in(shard, page, pages, dirty);
         }
     }
 
     fn put_in(&self, shard: &Shard, page: usize, pages: usize, mut dirty: bool) {
-        let marks = self.window.marks();
         let total = self.with_guard(pages);
         if dirty && !self.make_room(total) {
             // The guard's page, too: it may hold what was left there before it was one.
             // SAFETY: the range is free, and ours until it is put back.
             dirty = unsafe { self.window.release(page, total) }.is_err();
             let given_back = if dirty { 0 } else { total as u64 };
-            (self.window.given_back).fetch_add(given_back, Ordering::Relaxed);
+            (self.window.counts.given_back).fetch_add(given_back, Ordering::Relaxed);
         }
-        // Before: as soon as it is back, somebody else may be given it.
-        marks.set(page, Mark::new(Kind::Free, pages));
         // Where the lock is given up, so is the window.
         let _ = self.locked(shard, |ranges| {
             ranges.put(&self.window, page, total, dirty);

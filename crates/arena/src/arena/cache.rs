@@ -32,7 +32,8 @@ impl Entry {
     };
 }
 
-/// See the module. Zeroed memory is an empty one that may keep nothing.
+/// See the module. Zeroed memory is an empty one that may keep nothing. No two threads' share a line of the CPU's cache.
+#[repr(align(128))]
 pub(super) struct Cache {
     counts: [AtomicU8; LARGEST],
     entries: [[AtomicU32; ROUNDS]; LARGEST],
@@ -45,6 +46,17 @@ pub(super) struct Cache {
 }
 
 impl Cache {
+    /// An empty one that may keep nothing.
+    pub(super) const fn new() -> Cache {
+        Cache {
+            counts: [const { AtomicU8::new(0) }; LARGEST],
+            entries: [const { [const { AtomicU32::new(0) }; ROUNDS] }; LARGEST],
+            pages: AtomicU32::new(0),
+            room: AtomicU32::new(0),
+            buffers: Counts::new(),
+        }
+    }
+
     /// Takes a range of `pages`, the one that came last.
     #[inline]
     pub(super) fn pop(&self, pages: usize) -> Option<Entry> {
@@ -93,16 +105,25 @@ impl Cache {
         self.pages.store(pages, Ordering::Relaxed);
     }
 
-    /// Takes what came first of those of `pages`, half of what there may be: the entries, and how many; the rest moves down.
-    pub(super) fn take_older(&self, pages: usize) -> ([Entry; ROUNDS], usize) {
+    /// How many ranges of `pages` there are.
+    #[inline]
+    pub(super) fn count(&self, pages: usize) -> usize {
+        let class = self.class(pages);
+        class.map_or(0, |(count, _)| usize::from(count.load(Ordering::Relaxed)))
+    }
+
+    /// Takes what came first of those of `pages`, at most `most`: the entries, and how many; the rest moves down.
+    pub(super) fn take_older(&self, pages: usize, most: usize) -> ([Entry; ROUNDS], usize) {
         let mut all = [Entry::NONE; ROUNDS];
-        let mut count = 0;
-        while let Some(entry) = self.pop(pages) {
-            all[count] = entry;
-            count += 1;
+        let count = self.count(pages);
+        if count == 0 || most == 0 {
+            return (all, 0);
         }
-        all[..count].reverse(); // they come from the last to the first
-        let older = (count / 2).max(usize::from(count > 0)).min(ROUNDS / 2);
+        // They come from the last to the first.
+        for place in all.iter_mut().take(count).rev() {
+            *place = self.pop(pages).unwrap_or(Entry::NONE);
+        }
+        let older = count.min(most);
         for entry in &all[older..count] {
             self.push(pages, *entry);
         }
@@ -153,13 +174,7 @@ mod tests {
     use super::*;
 
     fn cache(room: usize) -> Cache {
-        let cache = Cache {
-            counts: [const { AtomicU8::new(0) }; LARGEST],
-            entries: [const { [const { AtomicU32::new(0) }; ROUNDS] }; LARGEST],
-            pages: AtomicU32::new(0),
-            room: AtomicU32::new(0),
-            buffers: Counts::default(),
-        };
+        let cache = Cache::new();
         cache.set_room(room);
         cache
     }
@@ -203,15 +218,16 @@ mod tests {
             assert!(cache.push(2, entry(page)));
         }
         assert!(!cache.push(2, entry(99)));
-        let (older, count) = cache.take_older(2);
+        let (older, count) = cache.take_older(2, ROUNDS / 2);
         assert_eq!(older[..count], std::array::from_fn::<_, 8, _>(entry));
         assert_eq!(cache.pages(), 16);
         for page in (8..ROUNDS).rev() {
             assert_eq!(cache.pop(2), Some(entry(page)));
         }
-        assert_eq!(cache.take_older(2).1, 0);
+        assert_eq!(cache.take_older(2, 1).1, 0);
         assert!(cache.push(2, entry(4)));
-        let (older, count) = cache.take_older(2);
+        assert_eq!((cache.count(2), cache.take_older(2, 0).1), (1, 0));
+        let (older, count) = cache.take_older(2, ROUNDS / 2);
         assert_eq!((older[0], count), (entry(4), 1));
     }
 

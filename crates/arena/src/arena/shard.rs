@@ -13,12 +13,14 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering;
 
+use stopgap_placement::returns::Returns;
 use stopgap_placement::{PlaceError, Policy, Range, Request, Space, Stopgap};
 
 use super::cache::Entry;
+use super::depot::Depot;
 use super::heap::{self, Heap};
 use super::lock_free::lock::Lock;
-use super::lock_free::marks::Deferred;
+use super::lock_free::marks::{Deferred, Kind, Mark};
 use super::window::{BATCH, Old, Run, WORD, Which, Window};
 use crate::error::{Error, Result};
 use crate::sys::memory::{self as sys, Span};
@@ -30,12 +32,16 @@ const MOST_STEP: usize = 1 << 30;
 /// Huge pages are used where at least these bytes are accessible.
 const HUGE: usize = 32 << 20;
 
+/// Ranges that [`Returned`] takes without writing to their marks, of which the thread that takes them back would read each from
+/// another CPU.
+const RING: usize = 256;
+/// Requests between two looks at what was returned, where the depot has what is asked for.
+const EVERY: u32 = 16;
+
 /// See the module.
 pub(super) struct Shard {
     pub(super) lock: Lock,
-    /// Ranges that threads of other shards freed, whose marks are held. Who places in this shard takes them back; so does the
-    /// next [`super::Inner::decay`].
-    pub(super) returned: Deferred,
+    pub(super) returned: Returned,
     ranges: UnsafeCell<Ranges>,
 }
 
@@ -43,6 +49,42 @@ pub(super) struct Shard {
 unsafe impl Sync for Shard {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl Send for Shard {}
+
+/// Ranges that threads of other shards freed, whose marks are held. Who places in this shard takes them back; so does the next
+/// [`super::Inner::decay`].
+pub(super) struct Returned {
+    ring: UnsafeCell<Returns<RING>>,
+    /// What the ring had no room for.
+    rest: Deferred,
+}
+
+impl Returned {
+    fn new() -> Returned {
+        Returned {
+            ring: UnsafeCell::new(Returns::new()),
+            rest: Deferred::new(),
+        }
+    }
+
+    fn ring(&self) -> &Returns<RING> {
+        // SAFETY: the only one that is exclusive is in a process of one thread (`begin_again`).
+        unsafe { &*self.ring.get() }
+    }
+
+    /// Puts a range there, which begins at `page`, whose mark the caller holds.
+    pub(super) fn push(&self, window: &Window, page: usize, pages: usize) {
+        if self.ring().push(to_range(window, page, pages)).is_err() {
+            self.rest.push(&window.marks(), page);
+        }
+    }
+
+    /// In the child of a fork, where no other thread is: a range that one of the parent's was putting in will never come, and
+    /// bars the way to those behind.
+    pub(super) fn begin_again(&self) {
+        // SAFETY: this thread is the only one, and is not at work on it.
+        unsafe { *self.ring.get() = Returns::new() };
+    }
+}
 
 /// What the lock protects.
 pub(super) struct Ranges {
@@ -53,6 +95,9 @@ pub(super) struct Ranges {
     first: usize,
     end: usize,
     frontier: usize,
+    depot: Depot,
+    /// Requests since it looked at what was returned.
+    requests: u32,
     /// Pages given out or in caches.
     used: usize,
     /// Whether the kernel was advised to use huge pages, or not to; `None`: neither yet.
@@ -118,7 +163,7 @@ impl Shard {
         let of_heap = unsafe { heap.memory() };
         Ok(Shard {
             lock: Lock::new(),
-            returned: Deferred::new(),
+            returned: Returned::new(),
             ranges: UnsafeCell::new(Ranges {
                 // Nobody can make room elsewhere: a request fails only where no hole fits.
                 space: Stopgap::new_in(space, of_heap).certain(),
@@ -126,6 +171,8 @@ impl Shard {
                 first,
                 end,
                 frontier: end,
+                depot: Depot::new(),
+                requests: 0,
                 used: 0,
                 huge: None,
             }),
@@ -169,11 +216,23 @@ impl Ranges {
         entries: &mut [Entry],
     ) -> Result<(usize, Old)> {
         let (mut count, mut first) = (0, Old::default());
+        let mut kept = 0;
         for entry in entries {
-            let (placed, old) = match self.place(window, pages, align) {
-                Ok(placed) => placed,
-                Err(_) if count > 0 => break,
-                Err(error) => return Err(error),
+            let again = match align <= 1 << window.shift {
+                true => self.depot.pop(pages),
+                false => None,
+            };
+            let (placed, old) = match again {
+                Some(entry) => {
+                    kept += pages;
+                    let page = entry.page;
+                    (entry, Old::one(Run { page, pages }))
+                }
+                None => match self.place(window, pages, align) {
+                    Ok(placed) => placed,
+                    Err(_) if count > 0 => break,
+                    Err(error) => return Err(error),
+                },
             };
             if count == 0 {
                 first = old;
@@ -181,17 +240,100 @@ impl Ranges {
             *entry = placed;
             count += 1;
         }
+        if kept > 0 {
+            self.used += kept;
+            window.counts.used.fetch_add(kept, Ordering::Relaxed);
+            window.counts.kept.fetch_sub(kept, Ordering::Relaxed);
+        }
         Ok((count, first))
     }
 
     /// Takes a range back; `dirty` says that it holds old contents.
     pub(super) fn put(&mut self, window: &Window, page: usize, pages: usize, dirty: bool) {
+        let kept = self.take_back(window, page, pages, dirty);
+        self.count_back(window, pages, kept);
+    }
+
+    /// As [`Ranges::put`], but for what [`Ranges::count_back`] counts: the pages that the depot keeps.
+    fn take_back(&mut self, window: &Window, page: usize, pages: usize, dirty: bool) -> usize {
+        // Before: as soon as it is back, somebody else may be given it. Of ranges that come from another CPU all marks are on their way
+        // at the same time; else each would be awaited when its range is given out again.
+        (window.marks()).set(page, Mark::new(Kind::Free, pages));
+        let room = Depot::room(self.used, window.shift);
+        if dirty && self.depot.push(page, pages, room) {
+            return pages;
+        }
         self.free(to_range(window, page, pages));
-        self.used -= pages;
-        window.used.fetch_sub(pages, Ordering::Relaxed);
         if dirty {
             window.keep(page, pages);
         }
+        0
+    }
+
+    /// Counts pages taken back, some of which the depot keeps.
+    fn count_back(&mut self, window: &Window, pages: usize, kept: usize) {
+        self.used -= pages;
+        window.counts.used.fetch_sub(pages, Ordering::Relaxed);
+        if kept > 0 {
+            window.counts.kept.fetch_add(kept, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes back what threads of other shards freed, each with a guard of so many pages: the pages.
+    pub(super) fn take_returned(
+        &mut self,
+        window: &Window,
+        returned: &Returned,
+        guard: usize,
+    ) -> usize {
+        let (mut all, mut kept) = (0, 0);
+        returned.ring().take(RING, |range| {
+            let pages = ((range.end - range.start) >> window.shift) as usize; // of this process
+            all += pages;
+            kept += self.take_back(window, to_page(window, range), pages, true);
+        });
+        if !returned.rest.is_empty() {
+            returned.rest.take(&window.marks(), |page, mark| {
+                let pages = mark.pages() + guard;
+                all += pages;
+                kept += self.take_back(window, page, pages, true);
+            });
+        }
+        if all > 0 {
+            self.count_back(window, all, kept);
+        }
+        all
+    }
+
+    /// As [`Ranges::take_returned`], from time to time, and where the depot has no range of `pages`.
+    pub(super) fn look_at_returned(
+        &mut self,
+        window: &Window,
+        returned: &Returned,
+        guard: usize,
+        pages: usize,
+    ) -> usize {
+        self.requests += 1;
+        if self.requests < EVERY && self.depot.has(pages) {
+            return 0;
+        }
+        self.requests = 0;
+        self.take_returned(window, returned, guard)
+    }
+
+    /// Gives to the policy what the depot keeps; false where that is nothing.
+    pub(super) fn empty_depot(&mut self, window: &Window) -> bool {
+        let mut depot = core::mem::replace(&mut self.depot, Depot::new());
+        window
+            .counts
+            .kept
+            .fetch_sub(depot.pages(), Ordering::Relaxed);
+        let any = depot.pages() > 0;
+        depot.drain(|page, pages| {
+            self.free(to_range(window, page, pages));
+            window.keep(page, pages);
+        });
+        any
     }
 
     /// Pages that are accessible.
@@ -209,11 +351,14 @@ impl Ranges {
         let bytes = pages << window.shift;
         let mut request = Request::of(bytes as u64);
         request.alignment = align as u64;
-        let mut range = self.find(&request)?;
+        let mut range = match self.find(&request) {
+            Err(Error::NoRoom { .. }) if self.empty_depot(window) => self.find(&request)?,
+            found => found?,
+        };
         let held = window.held(to_page(window, range), pages);
         if held <= pages / 2
             && align <= 1 << window.shift
-            && window.kept.load(Ordering::Relaxed) >= held + pages
+            && window.counts.kept.load(Ordering::Relaxed) >= held + pages + self.depot.pages()
         {
             range = self.find_resident(window, range, pages);
         }
@@ -224,7 +369,7 @@ impl Ranges {
             return Err(error);
         }
         self.used += pages;
-        window.used.fetch_add(pages, Ordering::Relaxed);
+        window.counts.used.fetch_add(pages, Ordering::Relaxed);
         let old = match window.held(page, pages) {
             0 => Old::default(),
             held if held == pages => Old::one(Run { page, pages }),
@@ -386,6 +531,25 @@ impl Ranges {
         held.sum()
     }
 
+    /// Gives to the policy what the depot kept since the last call, as old as what [`Ranges::age`] made older.
+    pub(super) fn age_depot(&mut self, window: &Window) {
+        let mut depot = core::mem::replace(&mut self.depot, Depot::new());
+        let before = depot.pages();
+        depot.take_unused(|page, pages| {
+            self.free(to_range(window, page, pages));
+            window.keep_as(Which::Aged, page, pages);
+        });
+        let unused = before - depot.pages();
+        window.counts.kept.fetch_sub(unused, Ordering::Relaxed);
+        self.depot = depot;
+    }
+
+    /// Pages that the depot keeps.
+    #[cfg(test)]
+    pub(super) fn in_depot(&self) -> usize {
+        self.depot.pages()
+    }
+
     /// Makes all that is kept now older.
     pub(super) fn age(&mut self, window: &Window) {
         window.age(self.frontier / WORD * WORD, self.end);
@@ -397,7 +561,8 @@ impl Ranges {
     }
 
     /// Pages of the longest hole.
-    pub(super) fn largest(&self, window: &Window) -> usize {
+    pub(super) fn largest(&mut self, window: &Window) -> usize {
+        self.empty_depot(window);
         (self.space.statistics().largest_hole >> window.shift) as usize
     }
 }

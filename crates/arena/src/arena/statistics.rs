@@ -31,7 +31,6 @@ pub struct Statistics {
 
 /// A thread's buffers given out and taken back, each their number and bytes: counts that wrap, of which sums over all
 /// threads make sense.
-#[derive(Default)]
 pub(super) struct Counts([AtomicU64; 4]);
 
 /// What [`Counts`] count.
@@ -42,6 +41,10 @@ pub(super) enum Counted {
 }
 
 impl Counts {
+    pub(super) const fn new() -> Counts {
+        Counts([const { AtomicU64::new(0) }; 4])
+    }
+
     fn two(&self, which: Counted, bytes: u64) -> [(&AtomicU64, u64); 2] {
         let at = which as usize;
         [(&self.0[at], 1), (&self.0[at + 1], bytes)]
@@ -108,10 +111,10 @@ impl Inner {
             accessible,
             buffers: given.saturating_sub(taken),
             buffer_bytes: given_bytes.saturating_sub(taken_bytes),
-            kept: bytes(window.kept.load(Ordering::Relaxed)) + cached,
+            kept: bytes(window.counts.kept.load(Ordering::Relaxed)) + cached,
             cached,
             given,
-            given_back: window.given_back.load(Ordering::Relaxed) << window.shift,
+            given_back: window.counts.given_back.load(Ordering::Relaxed) << window.shift,
             strays: self.strays.load(Ordering::Relaxed),
         }
     }

@@ -38,12 +38,12 @@ impl Inner {
     /// Whether `pages` that are used still may be kept: in all as many as are used then. Gives others back, where they would be
     /// too much.
     pub(super) fn make_room(&self, pages: usize) -> bool {
-        let used = self.window.used.load(Ordering::Relaxed);
+        let used = self.window.counts.used.load(Ordering::Relaxed);
         let most = used.saturating_sub(pages).max(FLOOR >> self.window.shift);
         if !self.keeps() || pages > most {
             return false;
         }
-        let would = self.window.kept.load(Ordering::Relaxed) + pages;
+        let would = self.window.counts.kept.load(Ordering::Relaxed) + pages;
         if would > most
             // Else somebody is at it.
             && let Some(_one) = self.purging.try_lock()
@@ -67,18 +67,25 @@ impl Inner {
 
     fn purge_shard(&self, shard: &Shard, which: Which, most: usize) -> Result<usize> {
         let (mut given, mut from) = (0, 0);
+        let mut keeps_depot = which == Which::Aged;
         while given < most {
             let mut batch = Batch::new(AT_A_TIME.min(most - given));
             self.locked(shard, |ranges| {
                 ranges.take_kept(&self.window, &mut from, which, &mut batch);
             })?;
             if batch.runs().is_empty() {
-                break;
+                let more = !core::mem::replace(&mut keeps_depot, true)
+                    && self.locked(shard, |ranges| ranges.empty_depot(&self.window))?;
+                if !more {
+                    break;
+                }
+                from = 0;
+                continue;
             }
             // SAFETY: the runs were free, and now are nobody's but ours.
             let (clean, done) = unsafe { self.window.release_all(batch.runs()) };
             let held = self.locked(shard, |ranges| ranges.put_kept(&self.window, &batch, clean))?;
-            (self.window.given_back).fetch_add(held as u64, Ordering::Relaxed);
+            (self.window.counts.given_back).fetch_add(held as u64, Ordering::Relaxed);
             given += held;
             done?;
         }
@@ -132,12 +139,12 @@ impl Inner {
         if self.state.load(Ordering::Relaxed) != SERVING {
             return Ok(0);
         }
-        let before = self.window.given_back.load(Ordering::Relaxed);
+        let before = self.window.counts.given_back.load(Ordering::Relaxed);
         self.empty_caches(inside);
         let one = self.lock_purging()?;
         self.purge(Which::All, usize::MAX)?;
         drop(one);
-        let after = self.window.given_back.load(Ordering::Relaxed);
+        let after = self.window.counts.given_back.load(Ordering::Relaxed);
         Ok((after - before) << self.window.shift)
     }
 
@@ -167,7 +174,7 @@ impl Inner {
         self.shards
             .iter()
             .for_each(|shard| self.take_returned(shard));
-        if self.window.kept.load(Ordering::Relaxed) == 0 {
+        if self.window.counts.kept.load(Ordering::Relaxed) == 0 {
             self.begin_half(now);
             return Ok(0);
         }
@@ -188,6 +195,9 @@ impl Inner {
             true => Which::All,
             false => Which::Aged,
         };
+        for shard in &self.shards {
+            self.locked(shard, |ranges| ranges.age_depot(&self.window))?;
+        }
         let given = self.purge(which, usize::MAX)?;
         for shard in &self.shards {
             self.locked(shard, |ranges| ranges.age(&self.window))?;

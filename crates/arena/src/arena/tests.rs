@@ -546,6 +546,37 @@ fn what_nobody_needed_for_some_time_goes_and_what_is_used_stays() {
     }
 }
 
+/// Of 60 ranges the depot keeps 16, and the cache as many at most, which gives up 8 at a time. What the depot keeps goes as old as the
+/// rest does.
+#[test]
+fn what_a_depot_keeps_is_bounded_and_goes_too() {
+    let arena = with(1 << 28, |c| c.decay = Duration::from_secs(60));
+    let len = 8 * page();
+    let shard =
+        &arena.0.shards[crate::arena::threads::inside(|inside| arena.0.own_shard(inside), || 0)];
+    let in_depot = || shard.locked(|| false, |ranges| ranges.in_depot()).unwrap();
+    let mut now = arena.0.half_ends.load(Ordering::Relaxed);
+    let all: Vec<_> = (0..60).map(|_| arena.alloc(len, 1).unwrap()).collect();
+    all.iter().for_each(|at| touch(*at, len));
+    all.iter().for_each(|at| free(&arena, *at, len).unwrap());
+    assert_eq!(in_depot(), 16 * 8);
+    let kept = || arena.statistics().kept;
+    assert_eq!(kept(), 60 * len as u64);
+    // Those of the cache, and 8 of the depot's.
+    let again: Vec<_> = (0..20).map(|_| arena.alloc(len, 1).unwrap()).collect();
+    assert_eq!(arena.0.decay(now).unwrap(), 0);
+    again.iter().for_each(|at| free(&arena, *at, len).unwrap());
+    now += arena.0.half;
+    // The policy's 32 and the 8 that stayed in the depot.
+    assert_eq!(arena.0.decay(now).unwrap(), (32 + 8) * 8);
+    assert_eq!((in_depot(), kept()), (8 * 8, 20 * len as u64));
+    // And where nobody calls for so long.
+    now += 3 * arena.0.half;
+    assert_eq!(arena.0.decay(now).unwrap(), 8 * 8);
+    assert_eq!((in_depot(), kept()), (0, 12 * len as u64));
+    check(&arena);
+}
+
 /// By the clock: the calls of a program that goes on, and [`Arena::decay`] of one that stands still.
 #[test]
 fn time_goes_by() {

@@ -33,7 +33,14 @@ pub(super) struct Window {
     caches: usize,
     strays: usize,
     heaps: usize,
-    /// Pages that are free and hold old contents, those in caches left out: bits that are set.
+    pub(super) counts: Counts,
+}
+
+/// Counts that threads which place write, apart from what all threads read.
+#[derive(Default)]
+#[repr(align(128))]
+pub(super) struct Counts {
+    /// Pages that are free and hold old contents, those in caches left out: bits that are set, and what depots keep.
     pub(super) kept: AtomicUsize,
     /// Pages given out or in caches.
     pub(super) used: AtomicUsize,
@@ -135,9 +142,7 @@ impl Window {
             caches,
             strays,
             heaps,
-            kept: AtomicUsize::new(0),
-            used: AtomicUsize::new(0),
-            given_back: AtomicU64::new(0),
+            counts: Counts::default(),
         })
     }
 
@@ -300,15 +305,22 @@ impl Window {
 
     /// Notes that a free range holds old contents. Under its shard's lock, as the next ones.
     pub(super) fn keep(&self, page: usize, pages: usize) {
+        self.keep_as(Which::All, page, pages);
+    }
+
+    /// As [`Window::keep`], and says whether the contents are older than [`Window::age`]'s last look.
+    pub(super) fn keep_as(&self, which: Which, page: usize, pages: usize) {
         let (all, aged) = (self.bits(), self.aged());
         for (at, bits) in Window::words(page, pages) {
             let (Some(word), Some(aged)) = (all.get(at), aged.get(at)) else {
                 continue;
             };
             word.store(word.load(Ordering::Relaxed) | bits, Ordering::Relaxed);
-            aged.store(aged.load(Ordering::Relaxed) & !bits, Ordering::Relaxed);
+            let others = aged.load(Ordering::Relaxed) & !bits;
+            let own = if which == Which::Aged { bits } else { 0 };
+            aged.store(others | own, Ordering::Relaxed);
         }
-        self.kept.fetch_add(pages, Ordering::Relaxed);
+        self.counts.kept.fetch_add(pages, Ordering::Relaxed);
     }
 
     /// How many pages of a free range hold old contents.
@@ -336,7 +348,7 @@ impl Window {
             }
         }
         if held > 0 {
-            self.kept.fetch_sub(held, Ordering::Relaxed);
+            self.counts.kept.fetch_sub(held, Ordering::Relaxed);
         }
         held
     }
@@ -454,7 +466,7 @@ mod tests {
         for (page, pages) in [(0, 1), (3, 2), (60, 10), (128, 64), (500, 300), (999, 1)] {
             window.keep(page, pages);
         }
-        assert_eq!(window.kept.load(Ordering::Relaxed), 378);
+        assert_eq!(window.counts.kept.load(Ordering::Relaxed), 378);
         let find = |from| window.first_kept(from, 1_000, 1_000, Which::All);
         assert_eq!(find(0), Some(run(0, 1)));
         assert_eq!(find(1), Some(run(3, 2)));
@@ -471,7 +483,10 @@ mod tests {
         assert_eq!(window.forget(0, 130), 15);
         assert_eq!(find(0), Some(run(130, 62)));
         assert_eq!(window.forget(130, 870), 363);
-        assert_eq!((find(0), window.kept.load(Ordering::Relaxed)), (None, 0));
+        assert_eq!(
+            (find(0), window.counts.kept.load(Ordering::Relaxed)),
+            (None, 0)
+        );
     }
 
     #[test]

@@ -250,7 +250,55 @@ fn others_free_without_the_lock() {
     assert!(ended, "a free waited for the lock");
     assert!(freed.load(Ordering::Relaxed), "all threads had one shard");
     assert_eq!(arena.statistics().buffers, 0);
-    assert!(shard.returned.is_empty());
     assert_eq!(arena.statistics().kept, len as u64);
     assert_eq!(free(&arena, at, len), Err(Error::Freed { address: start }));
+}
+
+/// More than a cache, the ring and the depot keep, all freed by a thread of another shard: each comes back once, and is refused from
+/// the moment it was freed.
+#[test]
+fn what_others_freed_comes_back_once() {
+    forks::in_child(|| {
+        let arena = with(64 << 30, |c| c.decay = HOUR);
+        if arena.0.shards.len() < 2 {
+            return skip(&Skip::machine("two shards: this machine has one CPU"));
+        }
+        let len = 3 * page();
+        let round = || {
+            let all = (0..700).map(|_| arena.alloc_uninit(len, 1).unwrap());
+            let all: Vec<usize> = all.map(|at| at.addr().get()).collect();
+            let mut starts = all.clone();
+            starts.sort_unstable();
+            assert!(starts.windows(2).all(|two| two[1] - two[0] >= len));
+            all
+        };
+        for _ in 0..3 {
+            let all = round();
+            std::thread::scope(|scope| {
+                // Its number is not this thread's.
+                scope.spawn(|| {
+                    for &at in &all {
+                        let foreign = free(&arena, address(at + page()), page());
+                        assert!(matches!(foreign, Err(Error::Foreign { .. })));
+                        assert!(matches!(
+                            free(&arena, address(at + 1), len),
+                            Err(Error::Foreign { .. })
+                        ));
+                        invalid(free(&arena, address(at), 2 * page()));
+                        free(&arena, address(at), len).unwrap();
+                        let again = free(&arena, address(at), len);
+                        assert_eq!(again, Err(Error::Freed { address: at }));
+                    }
+                });
+            });
+            let statistics = arena.statistics();
+            assert_eq!(statistics.buffers, 0);
+            // Each cache may have got some besides.
+            let kept = statistics.kept / len as u64;
+            assert!((700..=732).contains(&kept), "{kept}");
+            let ends = free(&arena, address(all[699]), len);
+            assert_eq!(ends, Err(Error::Freed { address: all[699] }));
+        }
+        check(&arena);
+    });
 }
