@@ -31,10 +31,13 @@
 //!   that will do of the first 8 holes there: best fit to the page up to 255 pages, and to one part in 128 above.
 //! * **Edge**: the hole at the window's start is in no list. It is cut only where no shorter hole will do. Of two holes of a
 //!   class the one farther from it comes first in the list.
+//! * **Padding**: while seven eighths of the window were never needed, what an aligned range leaves of its hole on one side or the
+//!   other stays with the range until that is freed, if it is no longer than the range. So fewer holes are made and joined
+//!   again. A range of more than 1/128 of the window is never padded, and with [`ByHandle::certain`] none is.
 //!
 //! # Cost
 //!
-//! Place looks at 8 holes at most before it takes one, at 16 where it is aligned, and, where none need fit, at 256 before it
+//! Place looks at 8 holes at most before it takes one, at 3 where it is aligned, and, where none need fit, at 256 before it
 //! fails ([`ByHandle::certain`]: at all that may be long enough). Free looks at two neighbours. Nodes come in chunks of
 //! 16 KiB, and no chunk is ever moved.
 
@@ -51,8 +54,10 @@ use nodes::{EDGE, END, LAST_GENERATION, NONE, Node, Nodes};
 /// Holes of a size's own class among which the shortest that will do is taken.
 const LOOKS: u32 = 8;
 /// Holes that may happen to be aligned that are looked at, in all and of one class.
-const ALIGNED_LOOKS: u32 = 16;
-const ALIGNED_LOOKS_PER_CLASS: u32 = 4;
+const ALIGNED_LOOKS: u32 = 2;
+const ALIGNED_LOOKS_PER_CLASS: u32 = 1;
+/// A range is padded if it takes no more than one part in so many of the window.
+const SHORT: u64 = 128;
 /// Holes looked at before a request fails.
 const BUDGET: u32 = 256;
 
@@ -69,6 +74,8 @@ pub struct ByHandle {
     tag: u32,
     /// Holes looked at before a request fails.
     budget: u32,
+    /// Pages of the edge with which aligned ranges are padded.
+    pads_from: u64,
     nodes: Nodes,
     /// Classes of which there is a hole.
     nonempty: Set,
@@ -102,6 +109,7 @@ impl ByHandle {
             shift,
             tag: POLICIES.fetch_add(1, Ordering::Relaxed) << LAST_GENERATION.count_ones(),
             budget: BUDGET,
+            pads_from: pages - pages / 8,
             nodes,
             nonempty: Set::NONE,
             first: Firsts::new(),
@@ -112,7 +120,7 @@ impl ByHandle {
     /// Lets a request fail only where no hole fits, however many have to be looked at.
     #[must_use]
     pub fn certain(mut self) -> ByHandle {
-        self.budget = u32::MAX;
+        (self.budget, self.pads_from) = (u32::MAX, u64::MAX);
         self
     }
 
@@ -150,7 +158,7 @@ impl ByHandle {
         let low = self.tag | node.generation();
         // A range's generation is odd.
         let handle = NonZeroU64::MIN | u64::from(number) << 32 | u64::from(low);
-        Ok((self.range(node.start(), node.pages), Handle(handle)))
+        Ok((self.range(node.given()), Handle(handle)))
     }
 
     /// Frees a range.
@@ -177,7 +185,7 @@ impl ByHandle {
     #[inline]
     pub fn range_of(&self, handle: Handle) -> Result<Range, FreeError> {
         let node = &self.nodes[self.held(handle)?];
-        Ok(self.range(node.start(), node.pages))
+        Ok(self.range(node.given()))
     }
 
     /// Returns counters of all steps so far. Cheap.
@@ -186,13 +194,10 @@ impl ByHandle {
         self.work
     }
 
-    /// Returns the bytes of the largest hole, for the text of an error. Walks the holes of the highest class that has any.
+    /// Returns the bytes of the largest hole, for the text of an error. Walks everything.
     #[must_use]
     pub fn largest_hole(&self) -> u64 {
-        let class = self.nonempty.last();
-        let holes = class.into_iter().flat_map(|class| self.list(class));
-        let most = holes.map(|hole| self.nodes[hole].pages).max();
-        most.unwrap_or(0).max(self.nodes[EDGE].pages) << self.shift
+        self.statistics().largest_hole
     }
 
     /// The node of a handle, whose range is held.
@@ -216,7 +221,7 @@ impl ByHandle {
     }
 
     #[inline]
-    fn range(&self, start: u64, pages: u64) -> Range {
+    fn range(&self, (start, pages): (u64, u64)) -> Range {
         let start = self.space.window().start + (start << self.shift);
         Range::new(start, start + (pages << self.shift))
     }
@@ -379,6 +384,7 @@ impl ByHandle {
         if left == 0 && hole != EDGE {
             node.turn();
             let (next, previous) = (node.next, node.previous);
+            node.pad([0, 0]);
             self.remove(hole, class_of(pages), next, previous);
             return Some(hole);
         }
@@ -396,10 +402,26 @@ impl ByHandle {
     /// ```text
     /// before   |. . . . . . . .|
     /// after    |. .|R R R|. . .|     either side may be empty
+    /// padded   |p p R R R|. . .|
     /// ```
     fn cut(&mut self, hole: u32, start: u64, pages: u64) -> Option<u32> {
-        let end = start + pages;
-        let above = self.nodes[hole].end() - end;
+        let node = &self.nodes[hole];
+        let sides = [start - node.start(), node.end() - (start + pages)];
+        let window = self.space.window().length() >> self.shift;
+        let pads = self.nodes[EDGE].pages >= self.pads_from && pages <= window / SHORT;
+        // No longer than the range: then a third of what it takes is given at least.
+        let pad = |side| match u32::try_from(side) {
+            Ok(few) if pads && side <= pages => few,
+            _ => 0,
+        };
+        let mut padding = sides.map(pad);
+        if hole == EDGE {
+            padding[0] = 0;
+        }
+        let [first, last] = padding.map(u64::from);
+        let end = start + pages + last;
+        let pages = pages + first + last;
+        let above = sides[1] - last;
         if above > 0 {
             // First what is left above becomes a hole of its own.
             let new = self.nodes.take()?;
@@ -414,8 +436,10 @@ impl ByHandle {
             self.insert(new, class_of(above));
         }
         let cut = self.cut_last(hole, pages);
-        if cut.is_none() && above > 0 {
-            self.join(hole);
+        match cut {
+            Some(range) => self.nodes[range].pad(padding),
+            None if above > 0 => self.join(hole),
+            None => {}
         }
         cut
     }

@@ -10,7 +10,7 @@ use crate::contract::Statistics;
 
 impl ByHandle {
     /// The nodes by address, from the edge to the end.
-    fn by_address(&self) -> impl Iterator<Item = (u32, Node)> + '_ {
+    pub(super) fn by_address(&self) -> impl Iterator<Item = (u32, Node)> + '_ {
         let mut next = Some(EDGE);
         core::iter::from_fn(move || {
             let number = next?;
@@ -28,16 +28,20 @@ impl ByHandle {
             memory: memory as u64,
             ..Statistics::default()
         };
+        // Padding is free, and one hole with what is free beside it.
+        let mut from = 0;
         for (number, node) in self.by_address() {
-            let range = self.range(node.start(), node.pages);
-            if number == END || node.pages == 0 {
+            if node.is_hole() {
                 continue;
             }
-            if node.is_hole() {
-                statistics.add_hole(range);
-            } else {
-                statistics.add_range(range);
+            let (start, pages) = node.given();
+            if start > from {
+                statistics.add_hole(self.range((from, start - from)));
             }
+            if number != END {
+                statistics.add_range(self.range((start, pages)));
+            }
+            from = start + pages;
         }
         statistics
     }
@@ -61,6 +65,10 @@ impl ByHandle {
             }
             if node.is_hole() && was_hole {
                 return wrong("it touches a hole");
+            }
+            let padding = [node.next, node.previous].map(u64::from);
+            if !node.is_hole() && padding.iter().any(|&side| side > node.pages / 2) {
+                return wrong("it has more padding than pages");
             }
             was_hole = node.is_hole();
             holes += usize::from(was_hole && number != EDGE);

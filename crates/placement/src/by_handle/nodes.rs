@@ -26,9 +26,10 @@ pub(super) struct Node {
     pub(super) before: u32,
     /// The range or hole that starts where this one ends.
     pub(super) after: u32,
-    /// Of a hole: the next of its class. Of a node that is not in use: the next such.
+    /// Of a hole: the next of its class. Of a node that is not in use: the next such. Of a range: its first pages that nobody was
+    /// given.
     pub(super) next: u32,
-    /// Of a hole that is not the first of its class: the one before it there.
+    /// Of a hole that is not the first of its class: the one before it there. Of a range: its last pages that nobody was given.
     pub(super) previous: u32,
 }
 
@@ -82,6 +83,20 @@ impl Node {
         self.word = start << GENERATION_BITS | u64::from(self.generation() + 1);
         self.pages = pages;
         (self.before, self.after) = (before, after);
+        self.pad([0, 0]);
+    }
+
+    /// Says how many of a range's first and last pages nobody is given.
+    #[inline]
+    pub(super) fn pad(&mut self, [first, last]: [u32; 2]) {
+        (self.next, self.previous) = (first, last);
+    }
+
+    /// First page of a range, and the pages, without padding.
+    #[inline]
+    pub(super) fn given(&self) -> (u64, u64) {
+        let [first, last] = [self.next, self.previous].map(u64::from);
+        (self.start() + first, self.pages - first - last)
     }
 
     /// Makes a hole of what has only begun to be a range.

@@ -192,3 +192,46 @@ fn a_request_looks_at_a_bounded_number_of_holes() {
     let mut policy = policy.certain();
     assert_eq!(policy.place(&plain), Err(PlaceError::Exhausted));
 }
+
+/// Padding counts as free, ends with its range, and comes only while most of the window was never needed.
+///
+/// ```text
+/// page   1008        1016        1024
+///        |  5  | pad |  5  | pad |
+/// ```
+#[test]
+fn an_aligned_range_is_padded_where_there_is_room() {
+    let pages = 1 << 10;
+    let aligned = Request {
+        alignment: 4 << 12,
+        ..Request::of(5 << 12)
+    };
+    let range = |first: u64, end: u64| Range::new(first << 12, end << 12);
+    for (certain, listed) in [(false, [1, 1, 2]), (true, [2, 3, 2])] {
+        let mut policy = ByHandle::new(space(0, pages));
+        if certain {
+            policy = policy.certain();
+        }
+        let holes = |policy: &ByHandle| {
+            let listed = policy.by_address().filter(|(_, node)| node.is_hole());
+            (listed.count(), policy.statistics().holes)
+        };
+        let (given, upper) = policy.place(&aligned).unwrap();
+        assert_eq!(given, range(1_016, 1_021));
+        assert_eq!(policy.range_of(upper), Ok(given));
+        assert_eq!(holes(&policy), (listed[0], 2));
+        let (given, lower) = policy.place(&aligned).unwrap();
+        assert_eq!(given, range(1_008, 1_013));
+        assert_eq!(holes(&policy), (listed[1], 3));
+        policy.free(upper).unwrap();
+        assert_eq!(policy.statistics().used, 5 << 12);
+        policy.check().unwrap();
+        policy.free(lower).unwrap();
+        assert_eq!(policy.largest_hole(), pages << 12);
+        // More than an eighth is needed.
+        policy.place(&Request::of(150 << 12)).unwrap();
+        assert_eq!(policy.place(&aligned).unwrap().0, range(868, 873));
+        assert_eq!(holes(&policy), (listed[2], 2));
+        policy.check().unwrap();
+    }
+}
