@@ -1,4 +1,4 @@
-//! The wait-for graph: each sleep, followed backwards to the threads and things that it waited for.
+//! The wait-for graph: follows each sleep backwards to the threads and things that caused it.
 //!
 //! ```text
 //!   client  read ........................................| woken by server
@@ -8,14 +8,15 @@
 //!   client's wait = server ran + server > journal > disk + server ran
 //! ```
 //!
-//! When a sleep is over, the thread that ended it is looked at: what did it do meanwhile? Each piece of its time is a
-//! chain already, because its own sleeps were followed when they were over. So a sleep costs one look at the waking
-//! thread's past and no recursion, and the pieces add up to it to the nanosecond.
+//! When a sleep ends, the graph looks at the thread that ended it: what did that thread do meanwhile? Each piece of
+//! that thread's time already has a chain, because its own sleeps were followed when they ended. So a sleep costs one
+//! look at the waking thread's past and no recursion, and the lengths of its pieces add up exactly to the sleep.
 //!
-//! Memory goes with live threads: each keeps its last stretches exactly, and older ones merged into shares of causes
-//! (`history`). Chains are stored once (`path`).
+//! Memory grows with the number of live threads. Each thread keeps its last stretches exactly, and older ones merged
+//! into sums by chain (`history`). Each chain is stored once (`path`).
 //!
-//! What the trace does not tell is a break of the chain with its reason ([`Break`]); nobody is named in its place.
+//! Where the trace cannot say what happened, the chain breaks with a reason ([`Break`]). The graph then blames
+//! nobody.
 
 mod account;
 mod cpus;
@@ -59,58 +60,59 @@ pub(crate) use window::{Pieces, Sums};
 
 pub use stopgap_stats::explain::Idleness;
 
-/// Threads that are followed at a time.
+/// Most threads that are followed at a time.
 const MOST_THREADS: usize = 1 << 18;
-/// Threads that have ended and may still be asked for: who waited for their end runs soon after it.
+/// Most ended threads that are kept. A thread that waited for another one's end runs soon after it, and needs that
+/// one's past.
 const MOST_ENDED: usize = 1_024;
-/// Locks whose last holder is remembered.
+/// Most locks whose last holder is remembered.
 const MOST_LOCKS: usize = 1 << 16;
-/// Differences between clock readings of one switch.
+/// Largest difference, in nanoseconds, between two clock readings that belong to one switch.
 const SLACK: u64 = 10_000;
-/// A request that ended so long before a waking may have caused it.
+/// A disk request may have caused a waking if it ended at most this many nanoseconds before.
 const DISK_SLACK: u64 = 500_000;
-/// A CPU that was idle takes a woken thread sooner.
+/// An idle CPU runs a woken thread within this time, in nanoseconds.
 const WAKE_LATENCY: u64 = 1_000_000;
-/// Parents that are asked what they did before their child existed.
+/// Most ancestors whose past stands in for the time before a thread existed.
 const MOST_PARENTS: u32 = 4;
-/// Threads by which a thread is told things that are remembered, and how many are asked whether a question came through them.
+/// How many wakers a thread remembers, and how many threads a search for a forwarded question visits.
 const MOST_TOLD: usize = 4;
 const MOST_THROUGH: usize = 16;
-/// Waits of a loop of events that are remembered as waits for questions.
+/// Most waits of an event loop that are remembered as waits for questions.
 const MOST_IDLES: usize = 8;
-/// How long an acknowledgement is held back, with the tick's and the wake-up's delay.
+/// How long TCP holds an acknowledgement back, in nanoseconds, including the delay of the tick and of the wake-up.
 const DELAYED_ACK: std::ops::Range<u64> = 36_000_000..52_000_000;
-/// The kernel's priorities below this are those of real-time policies (MAX_RT_PRIO, include/linux/sched/prio.h).
+/// Priorities of the kernel below this value belong to real-time policies (MAX_RT_PRIO, include/linux/sched/prio.h).
 const REAL_TIME: i32 = 100;
-/// In a futex's operation: only threads of one process use the word (FUTEX_PRIVATE_FLAG).
+/// Bit of a futex operation: only threads of one process use the word (FUTEX_PRIVATE_FLAG).
 const FUTEX_PRIVATE: u64 = 128;
-/// Pieces of one wait for a CPU.
+/// Most pieces of one wait for a CPU.
 const MOST_BEHIND: usize = 16;
 
-/// Follows waits to what they waited for.
+/// Follows waits to their causes.
 pub struct Graph {
     threads: Tids<Thread>,
     ended: VecDeque<(u32, u64)>,
     paths: Paths,
     cpus: Cpus,
     disks: Disks,
-    /// Names of devices by `major:minor`.
+    /// Names of disks by `major:minor`.
     disk_names: BTreeMap<String, String>,
-    /// Processes whose run time has a scheduler of its own, as the trace says.
+    /// Processes whose language runtime schedules tasks itself (Go, tokio), according to the trace's metadata.
     schedulers: HashSet<u32>,
-    /// Waits that lost time, where somebody takes them.
+    /// Waits that lost time. `None` unless [`Graph::keep_lost`] was called.
     lost: Option<Vec<Lost>>,
     sleeps: Sleeps,
     totals: Totals,
     windows: Vec<Windowed>,
     pairs: Pairs,
-    /// The senders of the last signals that stop, and when, by thread and by process.
+    /// Sender and time of the last stop signal, by the target's thread id and by its process id.
     stops: HashMap<u32, (ActorId, u64), Quick>,
-    /// The recorder's child before it became the program.
+    /// The recorder's child before it executed the recorded program.
     recorder: Option<ActorId>,
-    /// The threads that got a lock last from one that gave it up, by process and address.
+    /// The thread that last slept for a lock and got it, by process and address of the lock.
     holders: HashMap<(u32, u64), u32, Quick>,
-    /// The threads that gave up the interpreter of Python last, by process.
+    /// The thread that last released Python's interpreter lock, by process.
     givers: HashMap<u32, u32, Quick>,
     file_locks: FileLocks,
     first: Option<u64>,
@@ -127,82 +129,86 @@ struct Thread {
     actor: ActorId,
     comm: Text,
     pid: Option<u32>,
-    /// The thread that made it, where that was seen.
+    /// The thread that created this one, if that was recorded.
     parent: Option<u32>,
-    /// Whether it began in the recording, and when it was first seen.
+    /// Whether the thread was created during the recording, and when it was first seen.
     born: bool,
     began: u64,
     /// Whether it waits for several descriptors at once.
     several: bool,
-    /// Of the first thread of a process: whether the process has a scheduler of its own, so that a question and the wait for its answer may be
-    /// those of two threads. This one stands for all of them then.
+    /// Used in the first thread of a process only: whether the process schedules tasks itself (Go, tokio). Then one
+    /// thread may ask and another one may wait for the answer, so the first thread stands for all of them.
     schedules: bool,
     words: Words,
     /// When its last wait ended that was not for an answer.
     idled: u64,
-    /// Whether it slept for a time that it had named; whether neither a thread nor packets ended it.
+    /// Whether that wait was a sleep for a time that the thread had chosen; whether neither a thread nor packets
+    /// ended it.
     napped: bool,
     by_itself: bool,
-    /// Who ended the last such wait, where a thread did.
+    /// The thread that ended that wait, if a thread did.
     idled_by: Option<u32>,
-    /// When a loop of events waited for others' questions last.
+    /// Last waits of an event loop for questions of others: begin and end.
     idles: [(u64, u64); MOST_IDLES],
-    /// Who told it last what it asks that one for, and when.
+    /// The thread that last answered a question of this one, and when.
     answer: Option<(u32, u64)>,
-    /// Whom it asked last, and when.
+    /// The thread that this one asked last, and when.
     asks: Option<(u32, u64)>,
-    /// The threads whose word, bytes or events it got last, each once.
+    /// The threads that last woke this one with a word of memory, bytes or events, each once.
     told: [u32; MOST_TOLD],
-    /// How often it opened a connection for which another thread waited, and whether it waited for one.
+    /// How often it opened a connection for which another thread waited, and whether it waited for connections.
     connects: u8,
     accepts: bool,
-    /// The thread that it woke last by sending, and on which descriptor.
+    /// The descriptor on which it last sent something that woke a thread, and that thread.
     sent: Option<(u64, u32)>,
-    /// Short sleeps since it asked, and the thread that naps so for what this one does.
+    /// Its short sleeps since it last asked a thread; and the thread that polls for this one's answer in short
+    /// sleeps.
     naps: Naps,
     looked_at_by: Option<u32>,
     /// When its last wait for work began.
     idle_since: u64,
-    /// When it was last let go on after a stop.
+    /// When it was last continued after a stop.
     continued: u64,
-    /// When it was last sent a signal.
+    /// When it was last sent a signal other than a stop signal.
     signalled: u64,
-    /// When its last wait began outside of a signal's handler. `None`: there was none; it may be made in one, as a server's child that
-    /// replaces another is.
+    /// When its last wait outside of a signal handler began. `None`: no such wait is known. A thread may be created
+    /// inside a handler, for example when a server replaces a child.
     outside: Option<u64>,
     kernel: bool,
-    /// When it got a CPU.
+    /// When it last got a CPU.
     ran: u64,
     cpu: Option<u32>,
-    /// Where [`Cpus`] has that; `u32::MAX`: it does not.
+    /// Number of that arrival in [`Cpus`]; `u32::MAX`: [`Cpus`] does not have it.
     arrival: u32,
-    /// When another thread was first seen on that CPU since.
+    /// When another thread was first seen on that CPU since then.
     off_by: Option<u64>,
-    /// The chain of its running now.
+    /// The chain of its CPU time now.
     running: PathId,
-    /// The same, where nothing says in which function.
+    /// The same chain without a function.
     runs: PathId,
     /// The thread that woke it last, and when.
     woken_by: Option<(u32, u64)>,
     past: Past,
     last: Option<Last>,
-    /// The sleep before `last`, and its pieces: it was for a fence, and the thread lost its CPU before an event said for which.
+    /// The sleep before `last`, and its pieces. Kept if the sleep was for a fence and the thread lost its CPU before
+    /// an event named the fence.
     before: Option<(Last, Vec<Piece>)>,
 }
 
-/// The last wait of a thread. Its cause may come later: spans come when they are over.
+/// The last wait of a thread. Its cause may become known later, because a span is recorded only when it ends.
 #[derive(Debug, Clone, Copy)]
 struct Last {
-    /// Its pieces in the last stretch: of the sleep, and of the wait for a CPU.
+    /// Where its pieces begin in the last stretch, and how many of them belong to the sleep. The rest belong to the
+    /// wait for a CPU.
     from: usize,
     sleep: usize,
     hop: HopId,
     what: For,
     left: u64,
     woken: u64,
-    /// `None`: each piece has its own, by its end.
+    /// `None`: each piece is judged separately, by the end of its chain.
     idleness: Option<Idleness>,
-    /// Whether it slept at all.
+    /// Whether the thread slept at all.
     slept: bool,
 }
 
@@ -213,7 +219,7 @@ impl Default for Graph {
 }
 
 impl Graph {
-    /// Nothing has happened yet.
+    /// Creates a graph without events.
     #[must_use]
     pub fn new() -> Graph {
         Graph {
@@ -245,7 +251,7 @@ impl Graph {
         }
     }
 
-    /// Nothing has happened yet in the trace that says this of itself.
+    /// Creates a graph without events, with the names of disks and the runtimes that the trace's metadata gives.
     #[must_use]
     pub fn of(metadata: &Metadata) -> Graph {
         let mut graph = Graph::new();
@@ -254,8 +260,8 @@ impl Graph {
         graph
     }
 
-    /// Takes the next event, in the order of time. Waits must have been made of switches and wake-ups
-    /// ([`stopgap_trace::Waits`]). Takes time that does not grow with the number of events.
+    /// Takes the next event, in the order of time. Switches and wake-ups must have been joined to waits before
+    /// ([`stopgap_trace::Waits`]). The cost does not grow with the number of events.
     pub fn event(&mut self, event: &Event) {
         let time = event.time.0;
         self.first.get_or_insert(time);
@@ -320,7 +326,7 @@ impl Graph {
         }
     }
 
-    /// `tid` becomes the recorded program `comm`. Before, it waited for the recorder.
+    /// Notes that `tid` executes the recorded program `comm`. Before that, it waited for the recorder.
     pub(crate) fn program_begins(&mut self, tid: u32, comm: Option<&Text>) {
         let thread = self.threads.get(&tid);
         self.recorder = thread
@@ -328,17 +334,18 @@ impl Graph {
             .map(|thread| thread.actor);
     }
 
-    /// Whether the past of `tid` is kept.
+    /// Returns whether the past of `tid` is kept.
     pub(crate) fn knows(&self, tid: u32) -> bool {
         self.threads.contains_key(&tid)
     }
 
-    /// Returns which of two threads asks the other, as what they do between an answer and the next question shows.
+    /// Returns which of two threads asks the other. The one that is idle between an answer and the next question
+    /// asks.
     pub(crate) fn asker(&self, one: u32, other: u32) -> Option<u32> {
         self.pairs.idler(one, other)
     }
 
-    /// Puts into `whys` what the last sleep of `tid` was for, piece by piece in the order of time.
+    /// Puts the causes of the last sleep of `tid` into `whys`, piece by piece in the order of time.
     pub(crate) fn last_sleep(&self, tid: u32, whys: &mut Vec<(Why, u64)>) {
         whys.clear();
         let Some(thread) = self.threads.get(&tid) else {
@@ -375,13 +382,13 @@ impl Graph {
         }
     }
 
-    /// Returns the number of chains that are kept: a measure of memory, which is bounded.
+    /// Returns the number of chains in memory, which is bounded.
     #[must_use]
     pub fn chains(&self) -> usize {
         self.paths.len()
     }
 
-    /// The thread `tid` was made by `parent`, and does not run yet.
+    /// Adds the thread `tid`, which `parent` created and which does not run yet.
     fn made(&mut self, tid: u32, parent: u32, time: u64) {
         if self.threads.len() >= MOST_THREADS {
             return;
@@ -400,7 +407,7 @@ impl Graph {
     /// Returns the actor of a thread that an event names.
     fn known(&mut self, event: &Event, tid: u32) -> ActorId {
         match (self.threads.get(&tid), &event.comm) {
-            // It may run another program since its last wait.
+            // The thread may have executed another program since its last wait.
             (Some(thread), Some(comm)) if thread.comm != *comm => self.paths.actor(Some(tid), comm),
             (Some(thread), _) => thread.actor,
             (None, Some(comm)) => self.paths.actor(Some(tid), comm),
@@ -408,7 +415,7 @@ impl Graph {
         }
     }
 
-    /// Returns the actor of a thread of which an event knows number and name.
+    /// Returns the actor of the thread `tid`. `comm` is its name, if the event knows it.
     fn actor(&mut self, tid: u32, comm: Option<&Text>) -> ActorId {
         match (tid, self.threads.get(&tid), comm) {
             (0, ..) => IDLE,
@@ -462,7 +469,7 @@ impl Graph {
         let (actor, mut pieces) = (thread.actor, std::mem::take(&mut self.pieces));
         pieces.clear();
         let known_before = !thread.past.is_empty();
-        // It ran until it left, unless another was seen on its CPU.
+        // The thread ran until it left, unless another thread was seen on its CPU.
         let elsewhere =
             matches!((wait.left_cpu, thread.cpu), (Some(left), Some(had)) if left != had);
         let until = match thread.off_by {
@@ -576,8 +583,8 @@ impl Graph {
         }
     }
 
-    /// Appends to `self.sleep` the chains of the sleep of `tid` from `left` to `woken`. Returns what it was for, its hop, and
-    /// whether it is a loss.
+    /// Appends the chains of the sleep of `tid` from `left` to `woken` to `self.sleep`. Returns what the thread
+    /// waited for, the sleep's hop, and whether the sleep is a loss.
     fn follow_sleep(
         &mut self,
         tid: u32,
@@ -601,14 +608,15 @@ impl Graph {
             if let Some(first) = self.threads.get_mut(&pid) {
                 first.schedules = true;
             }
-            // A thread of its own process says that there is something to run; bytes of another process may be an answer.
+            // A thread of the same process announces new work. Bytes of another process may be an answer.
             let by_its_own = matches!(ended, Ended::By(by) if self.pid_of(by) == Some(pid));
             if what == For::Events && by_its_own {
                 what = For::Work;
             }
         }
         let threads = &self.threads;
-        // A thread that ends wakes who joins it; a process that ends wakes all of its threads, which waited for something else.
+        // A thread that ends wakes the thread that joins it. A process that ends wakes all of its threads, which
+        // waited for something else.
         if let (Ended::By(by), Some(waker)) = (ended, &wait.waker) {
             let call = waker.call.as_ref().and_then(|call| call.name.as_deref());
             let ending = threads.get(&by);
@@ -619,8 +627,8 @@ impl Graph {
                     ended = Ended::ProcessOver;
                 }
                 (Some("exit"), For::Word { .. }) => what = For::Child,
-                // The end of its child shows by a pidfd, or by the end of what the child writes; that it runs another program, by the
-                // latter, too.
+                // A child's end shows as an event on its pidfd, or as the end of file of a pipe to which the child
+                // writes. The pipe also closes when the child executes another program.
                 (
                     Some("exit" | "exit_group" | "execve" | "execveat"),
                     For::Events | For::Data | For::Signal,
@@ -658,7 +666,8 @@ impl Graph {
             (received, several),
             (sent_on, connects),
         );
-        // A driver ended it for a thread: a fence that is polled is signalled so, and so is news that nobody waits for.
+        // A driver ended the sleep on behalf of a thread. A polled fence is signalled this way, and so are events for
+        // which nobody asked.
         let in_driver = taker.is_some_and(|call| call.name.as_deref() == Some("ioctl"));
         let polled = what == For::Events && matches!(ended, Ended::By(_)) && !several;
         let asked = match asked {
@@ -669,7 +678,8 @@ impl Graph {
             what,
             For::Events | For::Data | For::Word { .. } | For::Signal
         );
-        // It may have asked that one since, in words of its own.
+        // If the answer is `Yes`, the thread asked its child in a message, so the wait is for an answer and not for
+        // the child.
         if makes_it && tells && asked != Asked::Yes {
             what = For::Child;
         }
@@ -711,7 +721,8 @@ impl Graph {
                 behind.push(self.paths.leaf(of, Doing::Unanswered), woken - left);
             }
             Ended::Timeout => match self.giver(pid, tid, what) {
-                // A thread that wants it wakes every 5 ms to look, until the holder gives it up.
+                // A thread that wants Python's interpreter lock wakes every 5 ms to look, until the holder releases
+                // it.
                 Some(giver) => {
                     let (threads, paths) = (&self.threads, &mut self.paths);
                     follow(
@@ -776,7 +787,8 @@ impl Graph {
             Ended::By(by) => Some(speaker(&self.threads, by)),
             _ => None,
         };
-        // Whose peer holds the rest of a message back has been told, and is about to answer.
+        // After a delayed acknowledgement the thread has the first part of a message and will answer it, so it is
+        // not idle.
         if by_itself
             && ended != Ended::DelayedAck
             && !matches!(asked, Asked::Yes | Asked::Unseen)
@@ -855,7 +867,8 @@ impl Graph {
         (what, hop, idleness)
     }
 
-    /// Whether a sleep of `tid` from `left` on is in the handler of a signal that it got, as its stack says.
+    /// Returns whether the sleep of `tid` that began at `left` is inside the handler of a signal that was sent to it,
+    /// by its stack.
     fn handles_signal(&mut self, tid: u32, wait: &Wait, in_handler: bool, left: u64) -> bool {
         let Some(thread) = self
             .threads
@@ -872,7 +885,8 @@ impl Graph {
         in_handler && thread.outside.is_some()
     }
 
-    /// Returns who stopped a thread, or let it go on where no signal did that: a debugger, or who freezes its cgroup.
+    /// Returns who stopped a thread. Without a signal, returns who let it continue: a debugger, or the thread that
+    /// thaws its cgroup.
     fn stopped_by(&mut self, tid: u32, pid: u32, wait: &Wait, ended: Ended) -> (ActorId, Doing) {
         let since = self.threads.get(&tid).map_or(0, |thread| thread.continued);
         let newer = |of: &u32| self.stops.get(of).filter(|(_, at)| *at >= since);
@@ -887,15 +901,15 @@ impl Graph {
             .and_then(|waker| waker.task.comm.as_ref());
         match (signal, ended) {
             (Some(by), _) if !traced => (by, Doing::Stopped),
-            // Nobody else lets it go on.
+            // Only the debugger lets a traced thread continue.
             (_, Ended::By(by)) if traced => (self.actor(by, comm), Doing::Stopped),
             (None, Ended::By(by)) => (self.actor(by, comm), Doing::Continued),
             (by, _) => (by.unwrap_or(NOBODY), Doing::Stopped),
         }
     }
 
-    /// Where the wait of `actor` for a lock shows that it and `other` waited for each other, says so of the wait of `other`, too, which a
-    /// timeout had ended before.
+    /// Marks an earlier wait of `other` as one half of a possible deadlock, if the wait of `actor` for a lock shows
+    /// that the two threads waited for each other. A timeout had ended the earlier wait.
     fn closes_circle(&mut self, other: u32, actor: ActorId) {
         let mut ends = self.sleep.0.iter().map(|piece| self.paths.end(piece.path));
         if !ends.any(|end| end == Doing::Cycle { sure: false }) {
@@ -915,7 +929,8 @@ impl Graph {
         }
     }
 
-    /// Returns who gave up last what a process has one of and its threads wait for with short timeouts: the interpreter of Python.
+    /// Returns the thread that last released Python's interpreter lock, if `tid` waits for that lock with short
+    /// timeouts.
     fn giver(&self, pid: u32, tid: u32, what: For) -> Option<u32> {
         let For::Lock { kind, .. } = what else {
             return None;
@@ -928,12 +943,13 @@ impl Graph {
         giver.copied().filter(|&giver| giver != tid)
     }
 
-    /// Puts into `behind` what the thread that `tid` asked did from `left` to `woken`, where it worked on that.
+    /// Replaces `behind` by what the thread that `tid` asked did from `left` to `woken`, if that thread worked on the
+    /// question.
     fn follow_asked(&mut self, tid: u32, (left, woken): (u64, u64), behind: &mut Line) {
         let Some((of, at)) = self.threads.get(&tid).and_then(|thread| thread.asks) else {
             return;
         };
-        // Whoever has answered waits for the next question.
+        // A thread that has answered already waits for the next question.
         let busy = self.threads.get(&of).is_some_and(|thread| {
             let works_on = |last: &Last| last.idleness == Some(Idleness::Stalled);
             thread.woken_by == Some((tid, at)) || thread.last.as_ref().is_some_and(works_on)
@@ -943,7 +959,7 @@ impl Graph {
             let (threads, paths) = (&self.threads, &mut self.paths);
             follow(threads, paths, of, (left, woken), MOST_PARENTS, behind);
         }
-        // It has left its CPU, and for what is not known before it comes back.
+        // The asked thread has left its CPU. Why is unknown until it returns.
         let unknown = Doing::Broken(Break::Lost);
         if let Some(asked) = self.threads.get(&of) {
             let asked = asked.actor;
@@ -955,7 +971,8 @@ impl Graph {
         }
     }
 
-    /// Returns the thread that `tid` asked just before it slept, where that one answers at times and has not yet.
+    /// Returns the thread that `tid` asked just before it slept, if that thread has answered before and has not
+    /// answered this time.
     fn unanswered(&self, tid: u32) -> Option<ActorId> {
         let tid = speaker(&self.threads, tid);
         let thread = self.threads.get(&tid)?;
@@ -969,13 +986,13 @@ impl Graph {
         self.threads.get(&tid).and_then(|thread| thread.pid)
     }
 
-    /// Whether a thread is of a process with a scheduler of its own.
+    /// Returns whether the thread belongs to a process that schedules tasks itself (Go, tokio).
     pub(crate) fn is_scheduled(&self, tid: u32) -> bool {
         let first = self.threads.get(&speaker(&self.threads, tid));
         first.is_some_and(|first| first.schedules)
     }
 
-    /// Whether `tid` had asked for what ended its sleep at `woken`.
+    /// Returns whether `tid` had asked for what ended its sleep at `woken`.
     fn asked(
         &mut self,
         (tid, wait): (u32, &Wait),
@@ -1007,7 +1024,7 @@ impl Graph {
                 Ended::By(by) => self.threads.get(&by),
                 _ => None,
             };
-            // Processes that share memory have it at one address where one is a fork of the other.
+            // Processes that share a word of memory see it at the same address if one is a fork of the other.
             let operation = wait.call.as_ref().and_then(|call| call.arguments[1]);
             let shares = operation.is_some_and(|operation| operation & FUTEX_PRIVATE == 0);
             let own = self.threads.get(&tid);
@@ -1102,7 +1119,7 @@ impl Graph {
                 thread.answer = Some((by, woken));
             }
         }
-        // Whose question was taken only now asked it now, as far as is known.
+        // A question that was read only now counts as asked now: its earlier sending was not seen.
         for (asker, of) in [(by, tid), (tid, by)] {
             if self.pairs.waits_since(asker, of, woken)
                 && let Some(thread) = self.threads.get_mut(&asker)
@@ -1113,9 +1130,10 @@ impl Graph {
         asked
     }
 
-    /// Whether `by` carries out what `tid` asked another thread for, before it fell asleep at `left`: a pool that a dispatcher gives work. To a
-    /// busy thread that is not seen. So: `tid` had been idle since `by` told it something, then it asked; the asked thread tells `by`
-    /// things, by itself or through others; and none of those began by itself since.
+    /// Returns whether `by` carries out a question that `tid` asked another thread before it fell asleep at `left`,
+    /// as a pool behind a dispatcher does. A question to a busy thread wakes nobody, so it is inferred from three
+    /// facts: `tid` was idle after `by` last woke it, and then asked; the asked thread wakes `by`, directly or
+    /// through others; and none of these threads has started by itself since.
     fn asked_through(&self, tid: u32, by: u32, left: u64) -> bool {
         let Some(thread) = self.threads.get(&tid) else {
             return false;
@@ -1127,7 +1145,7 @@ impl Graph {
         if !by_itself || at > left || !self.pairs.waits_since(tid, of, at) {
             return false;
         }
-        // Who began by itself since, by a timer, does not carry the question.
+        // A thread that a timer has woken since started by itself, so it does not carry the question.
         let carries = |of: &u32| {
             let thread = self.threads.get(of);
             thread.is_some_and(|thread| thread.idled < at || thread.idled_by.is_some())
@@ -1148,8 +1166,8 @@ impl Graph {
         through[..count].contains(&of)
     }
 
-    /// Puts what an event loop, `by`, waited for in place of its waits for others' questions, where it answers `tid` what it had asked
-    /// somebody else for.
+    /// Replaces an event loop's waits for other questions by what it waited for meanwhile, if the event loop `by`
+    /// answers a question of `tid` for which it had to ask another thread itself.
     fn through_loop(&mut self, tid: u32, by: u32, left: u64, behind: &mut Line) {
         let Some(thread) = self.threads.get(&by).filter(|thread| thread.several) else {
             return;
@@ -1190,8 +1208,9 @@ impl Graph {
         *behind = line;
     }
 
-    /// Whether a thread that `tid` made just before ended its sleep, by its first word: making it was the question. Later words answer later
-    /// questions, or none. Not for `many` descriptors: a loop of events waits for all sorts of things.
+    /// Returns whether a thread that `tid` had just created ended its sleep with its first wake-up. Creating the
+    /// thread was the question then. Later wake-ups answer later questions, or none. `many` descriptors exclude this:
+    /// an event loop waits for all sorts of things.
     fn was_made_for_it(&self, tid: u32, ended: Ended, many: bool) -> bool {
         let Ended::By(by) = ended else { return false };
         let (Some(maker), Some(made)) = (self.threads.get(&tid), self.threads.get(&by)) else {
@@ -1201,8 +1220,9 @@ impl Graph {
         !many && first && made.born && made.parent == Some(tid) && made.began >= maker.idled
     }
 
-    /// Returns who read what `tid` had sent it by TCP on this machine: the packet that tells of room for more comes while it reads. Or later, by a
-    /// timer, whoever has the CPU then: it is the thread that got what `tid` sent last on that descriptor.
+    /// Returns the thread that read what `tid` had sent over TCP on this machine, and so made room. The packet that
+    /// announces the room comes while that thread reads. Or a timer sends it later, from whichever thread has the
+    /// CPU: then it is the thread that `tid` last sent something to on that descriptor.
     fn makes_room(&self, tid: u32, wait: &Wait) -> Option<u32> {
         let call = wait.call.as_ref()?;
         if !sleeps::waits_for_room(call.name.as_deref()?) {
@@ -1219,8 +1239,9 @@ impl Graph {
         same.then_some(reader)
     }
 
-    /// Whether the wait of `tid` for bytes was as long as an acknowledgement of TCP is held back (`TCP_DELACK_MIN`, 40 ms,
-    /// include/net/tcp.h), on a connection of this machine: the sender keeps the rest until then (Nagle's algorithm).
+    /// Returns whether the wait of `tid` for bytes was as long as TCP holds an acknowledgement back
+    /// (`TCP_DELACK_MIN`, 40 ms, include/net/tcp.h), on a connection within this machine. The sender keeps the rest
+    /// of the message until then (Nagle's algorithm).
     fn is_delayed_ack(&self, tid: u32, left: u64, woken: u64) -> bool {
         let thread = self.threads.get(&tid);
         let local = thread
@@ -1231,7 +1252,7 @@ impl Graph {
         local && DELAYED_ACK.contains(&(woken - left))
     }
 
-    /// Appends to `self.queue` whom the thread waited behind for a CPU, from `ready` to `end`.
+    /// Appends to `self.queue` the threads that had the CPU while this thread waited for it, from `ready` to `end`.
     fn follow_queue(
         &mut self,
         event: &Event,
@@ -1256,7 +1277,7 @@ impl Graph {
         let previous = wait.previous.as_ref();
         let mut cpu = event.cpu;
         let mut had = previous.map_or(UNKNOWN, |task| task.tid);
-        // A CPU that became idle took the thread over from the queue of another.
+        // A CPU that became idle took the thread over from the run queue of another CPU.
         if had == 0
             && end - ready >= WAKE_LATENCY
             && wait.left_cpu != cpu
@@ -1268,7 +1289,8 @@ impl Graph {
         let mut line = std::mem::take(&mut self.had);
         line.clear();
         self.cpus.behind(cpu, (ready, end), had, &mut line);
-        // A real-time thread waits behind no other so long.
+        // A real-time thread does not wait that long behind a thread of another policy. It has used up its own
+        // budget.
         let is_real_time = |priority: i32| priority < REAL_TIME;
         let urgent = wait.priority.is_some_and(is_real_time) && end - ready >= WAKE_LATENCY;
         for piece in line.0.iter().rev() {
@@ -1289,7 +1311,7 @@ impl Graph {
         self.had = line;
     }
 
-    /// A span is over: the wait within it gets its cause.
+    /// Gives the wait within a span that has just ended its cause.
     fn span(&mut self, event: &Event, span: &Span) {
         let Some(tid) = event.tid.filter(|&tid| tid != 0) else {
             return;
@@ -1324,7 +1346,7 @@ impl Graph {
         let Some(mut last) = before.or(thread.last) else {
             return;
         };
-        // A wait for a lock within a reclaim is over first, and has its cause.
+        // A wait for a lock within a reclaim ends first, and has its cause already.
         let within = covers(&last) && last.woken <= event.time.0;
         let vague = match last.what {
             For::Lock { address, .. } => address == 0,
@@ -1375,7 +1397,8 @@ impl Graph {
         }
     }
 
-    /// Returns who submitted the work of a fence for which `tid` waited, and the name for a sentence.
+    /// Returns the thread that submitted the work of a fence for which `tid` waited, and the thread's name for a
+    /// sentence.
     fn submitter(&mut self, tid: u32, of: u32) -> (ActorId, String) {
         let actor = self.actor(of, None);
         let who = match of == tid {
@@ -1387,8 +1410,8 @@ impl Graph {
         (actor, who)
     }
 
-    /// Books the CPU time of a thread that freed memory, or moved it together, before it got some. What it waited for in
-    /// that is booked as waits.
+    /// Books the CPU time that a thread spent in reclaim or compaction before its allocation succeeded. Sleeps within
+    /// that time are booked as waits.
     fn frees_memory(&mut self, tid: u32, span: &Span, now: u64) {
         let frees = matches!(
             span.what,
@@ -1430,7 +1453,7 @@ impl Graph {
         }
     }
 
-    /// Books the last wait of a thread, whose cause is known by now.
+    /// Books the last wait of a thread, whose cause cannot change any more.
     fn commit(&mut self, tid: u32) {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
@@ -1447,7 +1470,7 @@ impl Graph {
         }
     }
 
-    /// Books a wait. Its pieces are those of the thread's last stretch where they are not given.
+    /// Books a wait. `given` are its pieces; without them, they are those of the thread's last stretch.
     fn settle(&mut self, tid: u32, last: &Last, given: Option<&[Piece]>) {
         let Some(thread) = self.threads.get(&tid) else {
             return;
@@ -1466,7 +1489,8 @@ impl Graph {
         self.book(tid, last, given);
     }
 
-    /// Keeps a sleep whose fence is not known yet, beyond the loss of the CPU that follows. Returns whether there is one.
+    /// Keeps a sleep whose fence is not known yet while the thread loses its CPU. Returns whether there is such a
+    /// sleep.
     fn keeps_sleep(&mut self, tid: u32) -> bool {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return false;
@@ -1502,7 +1526,7 @@ impl Graph {
         self.totals.queued(&self.paths, tid, last.woken, queue);
     }
 
-    /// Returns what the thread `tid` did from `from` to `to`, when it has a CPU; the pieces add up to that time.
+    /// Returns what the thread `tid` did from `from` to `to`, when it has a CPU. The pieces add up to that time.
     fn between(&mut self, tid: u32, from: u64, to: u64) -> Vec<Piece> {
         let mut line = Line::default();
         follow(
@@ -1563,14 +1587,15 @@ impl Thread {
     }
 }
 
-/// Returns who asks and answers for a thread: itself, or the first one of a process that has a scheduler of its own.
+/// Returns the thread that stands for `tid` in questions and answers: the first thread of a process that schedules
+/// tasks itself, else `tid`.
 fn speaker(threads: &Tids<Thread>, tid: u32) -> u32 {
     let pid = threads.get(&tid).and_then(|thread| thread.pid);
     let first = pid.filter(|pid| threads.get(pid).is_some_and(|first| first.schedules));
     first.unwrap_or(tid)
 }
 
-/// Appends what the thread `tid` did from `from` to `to`, at which it has a CPU.
+/// Appends what the thread `tid` did from `from` to `to`, when it has a CPU.
 fn follow(
     threads: &Tids<Thread>,
     paths: &mut Paths,

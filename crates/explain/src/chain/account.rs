@@ -1,4 +1,4 @@
-//! The sums: time by chain, and the record that is made of it.
+//! Sums time by chain, and makes the record from the sums.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,28 +12,28 @@ use super::idle;
 use super::path::{ActorId, Break, Doing, For, Hop, HopId, IDLE, NOBODY, Name, PathId, Paths};
 use super::window::{Pieces, Sums};
 
-/// Groups of waits in a record.
+/// Most groups of waits in a record.
 const MOST_WAITING: usize = 200;
-/// Rows of blame.
+/// Most rows of blame.
 const MOST_BLAMED: usize = 100;
-/// Links below this share of their group are added up.
+/// Links with a smaller share of their group are added up.
 const SMALL: f64 = 0.005;
-/// Places that are told apart in a group of waits.
+/// Most places in the program that a group of waits distinguishes.
 const MOST_PLACES: usize = 64;
-/// Work items and their workers that are told apart.
+/// Most pairs of a worker and its work function that are counted.
 const MOST_WORK: usize = 4_096;
 
 #[derive(Debug, Default)]
 pub(super) struct Totals {
-    /// By chain and [`Idleness`].
+    /// Nanoseconds by chain and [`Idleness`].
     by_path: Vec<[u64; 3]>,
-    /// The place in `groups` and one more, by hop and [`Idleness`]; 0 where there is none.
+    /// Index into `groups` plus one, by hop and [`Idleness`]; 0 where there is no group.
     group_of: Vec<[u32; 3]>,
     groups: Vec<(HopId, Idleness, Group)>,
     work: HashMap<(ActorId, Text), u64>,
 }
 
-/// Shorter waits have no picture.
+/// Nanoseconds: shorter waits have no picture.
 const LEAST_DRAWN: u64 = 10_000_000;
 
 #[derive(Debug, Clone, Default)]
@@ -42,7 +42,7 @@ struct Group {
     longest: u64,
     at: u64,
     tid: u32,
-    /// The pieces of the longest, where it has a picture.
+    /// The pieces of the longest wait, if it has a picture.
     pieces: Pieces,
 }
 
@@ -82,7 +82,7 @@ impl Totals {
         }
     }
 
-    /// A sleep of `tid` that began at `at` is over. Where it has no idleness of its own, each piece has.
+    /// Books a sleep of `tid` that began at `at`. Without `idleness`, each piece is judged separately.
     pub(super) fn slept(
         &mut self,
         paths: &Paths,
@@ -115,7 +115,7 @@ impl Totals {
         }
     }
 
-    /// What was booked on the chain `from` is known better now.
+    /// Moves time from the chain `from` to the chains `to`, which became known later.
     pub(super) fn moves(&mut self, from: PathId, idleness: Idleness, to: &[Piece]) {
         let whole: u64 = to.iter().map(|piece| piece.ns).sum();
         let of_it = self.by_path.get_mut(from as usize);
@@ -129,7 +129,7 @@ impl Totals {
         }
     }
 
-    /// Takes back `waits` idle waits, which are booked on the chain `from`, for as long as these pieces are.
+    /// Removes `waits` idle waits from the sums of the chain `from`; `pieces` add up to their length.
     pub(super) fn unbooks(&mut self, from: PathId, hop: HopId, waits: u64, pieces: &[Piece]) {
         let whole: u64 = pieces.iter().map(|piece| piece.ns).sum();
         if let Some(sums) = self.by_path.get_mut(from as usize) {
@@ -146,7 +146,7 @@ impl Totals {
         }
     }
 
-    /// A wait for a CPU is over.
+    /// Books a wait for a CPU.
     pub(super) fn queued(&mut self, paths: &Paths, tid: u32, at: u64, pieces: &[Piece]) {
         let mut at = at;
         for piece in pieces {
@@ -163,12 +163,12 @@ impl Totals {
         }
     }
 
-    /// Takes over what is known of the work of workers.
+    /// Takes the work of the kernel's workers from other totals.
     pub(super) fn works_as(&mut self, other: &mut Totals) {
         self.work = std::mem::take(&mut other.work);
     }
 
-    /// A worker of the kernel carried out `function`.
+    /// Counts `ns` for a worker of the kernel that executed `function`.
     pub(super) fn works(&mut self, worker: ActorId, function: &Text, ns: u64) {
         let key = (worker, Text::clone(function));
         if self.work.len() < MOST_WORK || self.work.contains_key(&key) {
@@ -177,7 +177,7 @@ impl Totals {
     }
 }
 
-/// What makes two hops one in a record: threads of one name are one.
+/// Key by which hops are added up in a record: threads with the same name share a label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Label {
     pub(super) cause: &'static str,
@@ -189,9 +189,9 @@ pub(super) struct Label {
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     ns: u64,
-    /// The thread; `Err` where there are several.
+    /// The thread; `Err` where there are several threads.
     tid: Option<Result<u32, ()>>,
-    /// Where in the program, with the time of each.
+    /// Places in the program, with the nanoseconds of each.
     places: Vec<(Name, u64)>,
     pub(super) behind: HashMap<Label, Tree>,
 }
@@ -207,7 +207,7 @@ impl Tree {
         };
     }
 
-    /// The same, of a hop.
+    /// Adds the time of a hop, and counts its place in the program.
     fn add_hop(&mut self, tid: Option<u32>, hop: Hop, ns: u64) {
         self.add(tid, ns);
         let Doing::Waits { place, .. } = hop.doing else {
@@ -220,7 +220,7 @@ impl Tree {
         }
     }
 
-    /// Returns the place of at least half of the time.
+    /// Returns the place that has at least half of the time.
     fn place(&self, paths: &Paths) -> Option<String> {
         let (place, ns) = self.places.iter().max_by_key(|(_, ns)| *ns)?;
         let place = paths.name_at(*place).filter(|_| *ns * 2 >= self.ns);
@@ -231,7 +231,7 @@ impl Tree {
         self.tid?.ok()
     }
 
-    /// Returns the links of `whole` nanoseconds.
+    /// Returns the links; `whole` is the nanoseconds to which their shares refer.
     pub(super) fn links(self, whole: u64, paths: &Paths) -> Vec<Link> {
         let share = |ns: u64| ns as f64 / whole.max(1) as f64;
         let (mut links, mut small) = (Vec::new(), 0);
@@ -271,8 +271,8 @@ impl Tree {
 }
 
 impl Graph {
-    /// Returns where the time of the thread `tid` went from `from` to `to`, at which it has a CPU: the ends of chains over
-    /// all threads, which add up to the window. `of` names the window.
+    /// Returns where the time of the thread `tid` went from `from` to `to`, when it has a CPU: the ends of chains
+    /// over all threads, which add up to the window. `of` names the window.
     pub fn critical_path(&mut self, of: &str, tid: u32, from: u64, to: u64) -> CriticalPath {
         let mut pieces = Pieces::default();
         self.window(tid, from, to, &mut pieces);
@@ -287,7 +287,8 @@ impl Graph {
         }
     }
 
-    /// All events were given: returns the waits by cause, and the blame; of the threads `of`, or where that is empty, of all.
+    /// Ends the graph after the last event. Returns the waits by cause, and the blame, of the threads `of`. An empty
+    /// set means all threads.
     #[must_use]
     pub fn finish(mut self, of: &HashSet<u32>) -> Chains {
         self.commit_all();
@@ -299,7 +300,7 @@ impl Graph {
         }
     }
 
-    /// Returns every chain that some wait had, with its time by idleness.
+    /// Returns every chain that has time, with its nanoseconds by idleness.
     fn each(&self, of: &HashSet<u32>) -> impl Iterator<Item = (Vec<Hop>, [u64; 3])> {
         let sums = self.totals.by_path.iter().zip(0..);
         sums.filter(|(sums, _)| sums.iter().any(|&ns| ns > 0))
@@ -307,13 +308,13 @@ impl Graph {
             .map(|(&sums, path)| (self.paths.hops_of(path).collect(), sums))
     }
 
-    /// Whether the waiting thread is one of those, or there are none.
+    /// Returns whether the waiting thread is in `of`. An empty set contains every thread.
     fn is_one(&self, waiting: Hop, of: &HashSet<u32>) -> bool {
         let tid = self.paths.actor_at(waiting.actor).tid;
         of.is_empty() || tid.is_none_or(|tid| of.contains(&tid))
     }
 
-    /// A program that has not begun yet has no work.
+    /// Counts waits of the recorder's child as idle: the recorded program had not begun yet.
     fn judged(&self, waiting: Hop, idleness: Idleness) -> Idleness {
         match Some(waiting.actor) == self.recorder {
             true => Idleness::Idle,
@@ -349,7 +350,7 @@ impl Graph {
                 let (tree, ..) = groups.entry((label.clone(), idleness)).or_default();
                 tree.add_hop(tid, hops[0], ns);
                 let mut at = tree;
-                // A wait for a CPU has one hop, which says behind whom.
+                // A wait for a CPU has a single hop, which names the thread that had the CPU.
                 let from = usize::from(hops.len() > 1);
                 for (index, hop) in hops.iter().enumerate().skip(from) {
                     let (label, tid) = self.label(*hop, &hops[..index]);
@@ -425,7 +426,7 @@ impl Graph {
         (actor != NOBODY && !comm.is_empty()).then(|| Text::clone(comm))
     }
 
-    /// Returns a thread's name for a sentence, and of a kernel's worker its work.
+    /// Returns a thread's name for a sentence. A worker of the kernel also gets the name of its work function.
     fn who(&self, actor: ActorId) -> String {
         let comm = self.comm(actor);
         let mut who = comm.map_or_else(|| "an unknown thread".to_owned(), |comm| comm.to_string());
@@ -455,7 +456,7 @@ impl Graph {
         (label, self.paths.actor_at(hop.actor).tid)
     }
 
-    /// Returns the label of the thread or thing at the end of a chain, in words of its own.
+    /// Returns the label of the end of a chain, in words that stand without the chain.
     pub(super) fn end(&self, hops: &[Hop]) -> (Label, Option<u32>) {
         let last = hops.len() - 1;
         let (mut label, mut tid) = self.label(hops[last], &hops[..last]);
@@ -471,7 +472,7 @@ impl Graph {
         (label, tid)
     }
 
-    /// Returns the label of a hop, behind `before`.
+    /// Returns the label of a hop; `before` are the hops in front of it.
     pub(super) fn label(&self, hop: Hop, before: &[Hop]) -> (Label, Option<u32>) {
         let who = self.who(hop.actor);
         let mut actor = hop.actor;
@@ -479,7 +480,7 @@ impl Graph {
         let (cause, text) = match hop.doing {
             Doing::Waits { what, call, .. } => {
                 named = self.paths.name_at(call).cloned();
-                // A signal stops a thread wherever it is.
+                // A signal can stop a thread anywhere, so the call says nothing.
                 if what == For::Continue {
                     named = None;
                 }
@@ -596,7 +597,7 @@ impl Graph {
         )
     }
 
-    /// Returns the word and the sentence of a wait; `first` where its thread is named before.
+    /// Returns the cause and the sentence of a wait. `first`: the line names the thread already.
     fn waits(
         &self,
         what: For,
@@ -631,10 +632,7 @@ impl Graph {
                 (cause, format!("waited for the {kind}{address}"))
             }
             For::Word { address: 0 } => ("word", format!("waited{call_text}")),
-            For::Word { address } => (
-                "word",
-                format!("waited to be told to go on, at {address:#x}"),
-            ),
+            For::Word { address } => ("word", format!("waited to be woken, at {address:#x}")),
             For::Events => ("events", format!("was{call_text}")),
             For::Data => ("data", format!("was{call_text}")),
             For::Answer if call.is_none() => (
@@ -680,7 +678,7 @@ impl Graph {
         }
     }
 
-    /// Whether a wait in the run queue behind a more urgent thread keeps up one that is more urgent than both.
+    /// Returns whether a wait for a CPU, behind a more urgent thread, delays a thread that is more urgent than both.
     fn inverts(&self, hop: Hop, before: &[Hop]) -> bool {
         let priority = |actor: ActorId| self.paths.actor_at(actor).priority;
         let Doing::Queued { behind } = hop.doing else {
@@ -707,13 +705,14 @@ impl Graph {
     }
 }
 
-/// Whether the thread slept for a time that it named itself.
+/// Returns whether the thread slept for a time that it chose itself.
 fn is_time(hop: Hop) -> bool {
     let what = For::Time;
     matches!(hop.doing, Doing::Waits { what: waits, .. } if waits == what)
 }
 
-/// Returns who caused a wait; [`NOBODY`] of something outside of all threads, `None` where nothing is known.
+/// Returns the thread that caused a wait; [`NOBODY`] if the cause is outside of all threads; `None` if the cause is
+/// unknown.
 pub(super) fn culprit(hops: &[Hop]) -> Option<ActorId> {
     let last = hops.last()?;
     match last.doing {

@@ -1,39 +1,41 @@
-//! Which threads had a CPU while another waited for it: the newest turns one by one, older ones as sums of stretches of time.
+//! Finds the threads that had a CPU while another thread waited for it. Recent turns are exact, older ones are sums
+//! of stretches.
 
 use super::history::{Line, Piece};
 
-/// Arrivals on a CPU that are remembered one by one, and how many of the oldest become a stretch when there are more.
+/// Arrivals on a CPU that are kept one by one, and how many of the oldest become a stretch when there are more.
 const EXACT: usize = 128;
 const FOLDED: usize = 32;
-/// Stretches of a size: of more, the two oldest become one of twice that. So a CPU has as many as the logarithm of its arrivals.
+/// Most stretches of one size. If there are more, the two oldest become one of twice the size. So the number of
+/// stretches grows with the logarithm of the arrivals.
 const MOST_OF_A_SIZE: usize = 8;
-/// Threads of a stretch: those that had the CPU for longest.
+/// Most threads of a stretch: those that had the CPU for longest.
 const MOST_THREADS: usize = 8;
-/// Threads that are summed before that.
+/// Most threads that are summed before the longest are chosen.
 const MOST_SUMMED: usize = 24;
-/// Threads of the older part of a wait.
+/// Most threads of the older part of a wait.
 const MOST_OLDER: usize = 16;
-/// CPUs that a trace may name.
+/// Most CPUs that a trace may name.
 const MOST_CPUS: usize = 1 << 16;
-/// In place of a thread's number: it is not known who had the CPU.
+/// Stands for a thread's number where the thread that had the CPU is unknown.
 pub(super) const UNKNOWN: u32 = u32::MAX;
-/// In place of the time at which a thread left: it was not seen to leave.
+/// Stands for the time of leaving where the thread was not seen to leave.
 const NOT_SEEN: u64 = u64::MAX;
 
-/// A thread gets a CPU.
+/// A thread that gets a CPU.
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
     time: u64,
-    /// When the thread left, which is known when it runs again.
+    /// When the thread left. This is known only when the thread runs again.
     left: u64,
     tid: u32,
-    /// The thread that had the CPU before; 0 is idle.
+    /// The thread that had the CPU before; 0 is the idle task.
     previous: u32,
 }
 
 impl Arrival {
-    /// Appends, latest first, who had the CPU from `from` to `to`, when `previous` lost it. `guess`: where the trace does not say who had it,
-    /// the thread that arrived did.
+    /// Passes the threads that had the CPU from `from` to `to`, latest first, to `push`. At `to`, `previous` lost the
+    /// CPU. `guess`: if the trace does not say who had it, the thread of this arrival counts.
     #[inline]
     fn share(
         self,
@@ -55,7 +57,7 @@ impl Arrival {
     }
 }
 
-/// Sums of the first threads that come; those that find no room are left out.
+/// Sums by thread. Threads that find no room are left out.
 struct Had {
     count: usize,
     pieces: [Piece; MOST_SUMMED],
@@ -82,7 +84,7 @@ impl Had {
         }
     }
 
-    /// Returns those that had the CPU for longest.
+    /// Returns the threads that had the CPU for longest.
     fn longest(mut self) -> [Piece; MOST_THREADS] {
         if self.count > MOST_THREADS {
             let longest = |piece: &Piece| (std::cmp::Reverse(piece.ns), piece.path);
@@ -93,19 +95,19 @@ impl Had {
     }
 }
 
-/// How long threads had a CPU from `begin` to `end`. Who had it for the rest is not known.
+/// How long each thread had a CPU from `begin` to `end`. For the rest of that time the thread is unknown.
 #[derive(Debug)]
 struct Stretch {
     begin: u64,
     end: u64,
-    /// How often it was doubled by merging: larger ones come before smaller ones.
+    /// How often merging doubled it. Larger stretches come before smaller ones.
     doubled: u8,
-    /// Each thread once; unused ones have no time.
+    /// Each thread once. Unused entries have no time.
     had: [Piece; MOST_THREADS],
 }
 
 impl Stretch {
-    /// Appends how long each thread had the CPU at least, of `wanted` nanoseconds somewhere in the stretch.
+    /// Appends the least time that each thread had the CPU, within `wanted` nanoseconds somewhere in the stretch.
     fn share(&self, wanted: u64, out: &mut Line) {
         let elsewhere = (self.end - self.begin) - wanted;
         let mut known = 0;
@@ -121,16 +123,16 @@ impl Stretch {
 #[derive(Debug, Default)]
 struct Cpu {
     arrivals: Vec<Arrival>,
-    /// Arrivals that are in `older`; the number wraps.
+    /// Number of arrivals that are in `older` by now; it wraps.
     folded: u32,
-    /// Each begins where the one before ends, the last one ends at the first of `arrivals`.
+    /// Sums of older turns. Each begins where the one before ends, and the last one ends at the first of `arrivals`.
     older: Vec<Stretch>,
-    /// The thread that had the CPU before the first arrival of all.
+    /// The thread that had the CPU before the very first arrival.
     first: u32,
 }
 
 impl Cpu {
-    /// Makes the oldest arrivals a stretch.
+    /// Turns the oldest arrivals into a stretch.
     #[cold]
     fn fold(&mut self) {
         let mut had = Had::new();
@@ -167,7 +169,7 @@ impl Cpu {
         }
     }
 
-    /// Appends who had the CPU from `from` to `to`, which is before all arrivals that are kept.
+    /// Appends the threads that had the CPU from `from` to `to`, a time before all kept arrivals.
     #[cold]
     fn behind(&self, from: u64, to: u64, out: &mut Line) {
         let mut line = Line::default();
@@ -194,7 +196,8 @@ impl Cpu {
 pub(super) struct Cpus(Vec<Cpu>);
 
 impl Cpus {
-    /// `tid` gets `cpu`. Returns the thread that got it last before that, and the number of this arrival for [`Cpus::leaves`].
+    /// Notes that `tid` gets `cpu`. Returns the thread that got it before that, and the number of this arrival for
+    /// [`Cpus::leaves`].
     pub(super) fn arrives(
         &mut self,
         cpu: u32,
@@ -231,7 +234,7 @@ impl Cpus {
         (before, number)
     }
 
-    /// `tid`, whose arrival on `cpu` has that number, left it at `time`.
+    /// Notes that `tid` left `cpu` at `time`. `number` is that of its arrival.
     pub(super) fn leaves(&mut self, cpu: u32, number: u32, tid: u32, time: u64) {
         if let Some(cpu) = self.0.get_mut(cpu as usize)
             && let Some(arrival) = (cpu.arrivals).get_mut(number.wrapping_sub(cpu.folded) as usize)
@@ -241,8 +244,9 @@ impl Cpus {
         }
     }
 
-    /// Appends, latest first, who had `cpu` from `from` to `to`, when a thread got it of `previous`; [`UNKNOWN`] where the trace does not tell.
-    /// Of times that are not kept one by one, threads have their sums. `out` takes a thread's number where a line has a chain.
+    /// Appends the threads that had `cpu` from `from` to `to`, latest first. At `to`, another thread got the CPU from
+    /// `previous`, which is [`UNKNOWN`] where the trace does not say. For older times, sums by thread are appended.
+    /// `out` holds a thread's number in place of a chain.
     pub(super) fn behind(
         &self,
         cpu: Option<u32>,
@@ -262,7 +266,7 @@ impl Cpus {
             let begin = arrival.time.clamp(from, to);
             let push = |tid, ns| out.push(tid, ns);
             arrival.share((begin, to), previous, guess, push);
-            // A thread that came and went at one moment, too.
+            // This includes a thread that came and went within one tick of the clock.
             (to, previous, guess) = (begin, arrival.previous, false);
         }
         if from < to {
@@ -270,7 +274,7 @@ impl Cpus {
         }
     }
 
-    /// Returns the thread that got `cpu` last, unless it left by `time`.
+    /// Returns the thread that got `cpu` last, unless it had left by `time`.
     pub(super) fn last_on(&self, cpu: u32, time: u64) -> Option<u32> {
         let last = self.0.get(cpu as usize)?.arrivals.last()?;
         (last.left > time).then_some(last.tid)

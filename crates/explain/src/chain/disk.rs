@@ -1,4 +1,4 @@
-//! Requests to disks: which of them a thread waits for at a moment.
+//! Requests to disks: finds the request for which a thread waits at a moment.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,41 +6,41 @@ use stopgap_trace::{Span, Text};
 
 use super::path::{ActorId, NOBODY, Name};
 
-/// Requests of a device that are remembered after their end.
+/// Most finished requests of a device that are remembered.
 const MOST_REQUESTS: usize = 1_024;
-/// Requests that one wait looks at.
+/// Most requests that one wait looks at.
 const MOST_LOOKED_AT: usize = 256;
 const MOST_DEVICES: usize = 4_096;
-/// Kinds of requests of a device: operation and power of two of the size.
+/// Most kinds of requests of a device. A kind is an operation and a power of two of the size.
 const MOST_KINDS: usize = 64;
-/// Lengths of requests that were alone, of one kind.
+/// Most lengths of requests of one kind that ran alone.
 const MOST_ALONE: usize = 31;
-/// The least of fewer says nothing.
+/// Fewest lengths of which the shortest counts.
 const LEAST_ALONE: usize = 8;
-/// A request was alone where none of so many that ended after it had begun before its end.
+/// A request ran alone if none of this many that ended after it had begun before its end.
 const LOOKED_AHEAD: usize = 4;
 
 #[derive(Debug, Clone, Copy)]
 struct Request {
-    /// When it came into the queue.
+    /// When it entered the queue.
     begin: u64,
-    /// When the device got it.
+    /// When the device received it.
     issued: u64,
     end: u64,
     tid: u32,
     actor: ActorId,
     /// Index into [`Device::kinds`].
     kind: Option<usize>,
-    /// Whether no other was under way meanwhile.
+    /// Whether no other request was under way meanwhile.
     alone: bool,
 }
 
-/// How long requests of a kind take when no other is under way.
+/// How long requests of a kind take when no other request is under way.
 #[derive(Debug)]
 struct KindOf {
     operation: Option<Text>,
     magnitude: u32,
-    /// The last ones, in the order of their ends.
+    /// The last lengths in nanoseconds, in the order of their ends.
     alone: VecDeque<u64>,
     least: Option<u64>,
 }
@@ -72,7 +72,7 @@ impl Device {
         })
     }
 
-    /// Takes the next request in the order of their ends.
+    /// Takes the next request, in the order of ends.
     fn add(&mut self, mut request: Request) {
         for earlier in self.done.iter_mut().rev().take(LOOKED_AHEAD) {
             if earlier.end > request.begin {
@@ -103,7 +103,7 @@ impl Device {
         }
     }
 
-    /// Returns when the device would have begun a request if no other had been there, at the latest.
+    /// Returns the latest time at which the device would have begun the request if no other one had been there.
     fn own_from(&self, request: &Request) -> u64 {
         let least = request.kind.and_then(|kind| self.kinds[kind].least);
         least.map_or(request.end, |least| {
@@ -118,16 +118,16 @@ pub(super) struct Disks {
     of_name: HashMap<Text, usize>,
 }
 
-/// Time of a wait for a disk.
+/// A part of a wait for a disk.
 pub(super) struct Share {
     pub(super) device: Name,
-    /// Whose request stood first; nobody where no request is known.
+    /// The thread whose request was first; [`NOBODY`] where no request is known.
     pub(super) by: ActorId,
     pub(super) ns: u64,
 }
 
 impl Disks {
-    /// A request is done at `end`.
+    /// Takes a request that was done at `end`.
     pub(super) fn done(
         &mut self,
         span: &Span,
@@ -167,12 +167,12 @@ impl Disks {
         });
     }
 
-    /// Whether the trace has requests of disks.
+    /// Returns whether the trace has requests to disks.
     pub(super) fn has_requests(&self) -> bool {
         self.devices.iter().any(|device| !device.done.is_empty())
     }
 
-    /// Returns whether a request ended within `slack` before `at`; of `tid` where that is given.
+    /// Returns whether a request ended within `slack` nanoseconds before `at`; only of `tid` if that is given.
     pub(super) fn ended_at(&self, at: u64, slack: u64, tid: Option<u32>) -> bool {
         self.devices.iter().any(|device| {
             (device.done.iter().rev())
@@ -184,10 +184,11 @@ impl Disks {
 
     /// Appends, in the order of time, why the thread `tid` waited for a disk from `from` to `to`.
     ///
-    /// At each moment that is the first in its queue of the requests under way: of the device on which the thread's own
-    /// request is, or where it has none, of all devices. What the device was given before, stands before. The thread's own request stands
-    /// first for as long before its end as such a request takes at least when it is alone, where that was seen: a disk serves several at a time, and
-    /// without the others it would have waited as long.
+    /// At each moment the cause is the first request that is under way: on the device that has the thread's own
+    /// request, or on any device if there is none. Requests that the device received earlier come first. But the
+    /// thread's own request comes first for the last part of its time. That part is as long as the fastest request of
+    /// its kind took alone, if such requests were seen. A disk serves several requests at a time, so the thread would
+    /// have waited that long without the others, too.
     pub(super) fn shares(&self, tid: u32, from: u64, to: u64, out: &mut Vec<Share>) {
         let overlap = |request: &&Request| request.begin < to && request.end > from;
         let of = |device: &Device| -> Vec<Request> {
@@ -211,7 +212,7 @@ impl Disks {
             }
             if here_own || !own {
                 for request in here {
-                    // From here on a request of its own stands first.
+                    // From `own_from` to its end the thread's own request comes first.
                     if request.tid == tid {
                         let from = device.own_from(&request);
                         own_first.push((device.name, request.actor, from, request.end));
@@ -228,7 +229,7 @@ impl Disks {
             .collect();
         moments.sort_unstable();
         moments.dedup();
-        // The first in the queue: what the device was given first; what it has not got, by its coming.
+        // Order of the queue: by when the device received a request, then by when it entered the queue.
         requests.sort_by_key(|(_, request)| (request.issued, request.begin));
         let mut at = from;
         for until in moments {

@@ -1,5 +1,6 @@
-//! Naps between looks at a file's lock that another thread holds. Nobody wakes who does that: the thread that held the lock is known by
-//! the attempt before the nap, and what it did meanwhile only when its own next wait is over.
+//! Short sleeps between attempts to lock a file that another thread holds. Nobody wakes such a thread. The attempt
+//! before the sleep names the lock's holder. What the holder did meanwhile is known only when the holder's own next
+//! wait is over.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,37 +12,38 @@ use super::path::{Doing, For, HopId, NOT_KEPT, PathId, Quick};
 use super::sleeps::Ended;
 use super::{Graph, MOST_PARENTS, MOST_THREADS, follow};
 
-/// Longer naps between two attempts may be idle: a spare that looks now and then whether it is to take over.
+/// Nanoseconds. A longer sleep between two attempts may be idle: a standby that checks from time to time whether to
+/// take over.
 const LONGEST_LOOK: u64 = 250_000_000;
-/// Naps whose holder has not been heard of since.
+/// Most sleeps that still miss the holder's time.
 const MOST_PENDING: usize = 1 << 12;
 
 #[derive(Debug, Default)]
 pub(super) struct FileLocks {
     last: HashMap<u32, Attempt, Quick>,
-    /// Naps, by holder.
+    /// Sleeps by the thread that held the lock.
     pending: HashMap<u32, VecDeque<Nap>, Quick>,
     naps: usize,
 }
 
-/// The last time that a thread found a file locked.
+/// The last attempt of a thread that found a file locked.
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
     inode: u64,
     holder: Option<u32>,
-    /// Whether the thread sleeps in the attempt itself.
+    /// Whether the thread sleeps within the attempt itself.
     blocks: bool,
-    /// Whether it has not slept since.
+    /// Whether the thread has not slept since the attempt.
     fresh: bool,
-    /// Naps before it, each after an attempt for the same file.
+    /// Sleeps before it, each of them after an attempt for the same file.
     naps: u32,
 }
 
-/// What a sleep has to do with a file's lock.
+/// The part of a file's lock in a sleep.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Looks {
     pub(super) holder: Option<u32>,
-    /// How the nap is judged, where not as a wait for a lock.
+    /// How the sleep is judged; `None`: as a wait for a lock.
     pub(super) idleness: Option<Idleness>,
 }
 
@@ -50,14 +52,14 @@ struct Nap {
     tid: u32,
     left: u64,
     woken: u64,
-    /// The waiting thread's hop, and the chain that says no more than who held the lock.
+    /// The waiting thread's hop, and the chain that only says who held the lock.
     hop: HopId,
     path: PathId,
     idleness: Idleness,
 }
 
 impl FileLocks {
-    /// `tid` found a file locked.
+    /// Notes that `tid` found a file locked.
     pub(super) fn failed(&mut self, tid: u32, span: &Span) {
         if self.last.len() >= MOST_THREADS {
             self.last.clear();
@@ -77,7 +79,8 @@ impl FileLocks {
         *last = Attempt { naps, ..new };
     }
 
-    /// `tid` slept for `ns`. Returns what that has to do with a file's lock, where it was not the lock's holder who ended the sleep.
+    /// Notes that `tid` slept for `ns`. Returns the part of a file's lock in the sleep; `None` if there is none, or
+    /// if the lock's holder ended the sleep.
     pub(super) fn sleeps(&mut self, tid: u32, what: For, ended: Ended, ns: u64) -> Option<Looks> {
         let attempt = self.last.get_mut(&tid)?;
         let is_nap = ended == Ended::Timer && matches!(what, For::Time | For::Lock { .. });
@@ -91,7 +94,7 @@ impl FileLocks {
             self.last.remove(&tid);
             return None;
         }
-        // Whether a first nap is one between two looks nobody knows, unless functions on the stack say so.
+        // A first sleep may have nothing to do with the lock, unless functions on the stack say so.
         if what == For::Time && attempt.naps == 0 {
             return None;
         }
@@ -113,7 +116,8 @@ impl FileLocks {
 }
 
 impl Graph {
-    /// Returns the chain of a thread that held a file's lock while `tid` slept, and follows it when that is known.
+    /// Returns the chain that says who held the file's lock while `tid` slept. The holder's time replaces it when it
+    /// is known.
     pub(super) fn held_by(
         &mut self,
         tid: u32,
@@ -137,7 +141,8 @@ impl Graph {
         Some(held)
     }
 
-    /// The wait of `holder` is over: what it did while others waited for its locks is known up to now.
+    /// Notes that the wait of `holder` is over, so its time is known up to now, and gives it to the sleeps of threads
+    /// that waited for its locks.
     pub(super) fn tells_who_waited(&mut self, holder: u32) {
         if self.file_locks.naps == 0 {
             return;

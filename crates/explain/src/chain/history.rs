@@ -1,27 +1,29 @@
-//! What a thread did, as a line of pieces in time: recent ones exact, older ones merged.
+//! What a thread did, as pieces in the order of time: recent pieces exactly, older ones merged.
 
 use super::path::{NOT_KEPT, PathId};
 
-/// A part of a thread's time, and the chain of why it passed.
+/// A part of a thread's time, and the chain that says why it passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) path: PathId,
     pub(super) ns: u64,
 }
 
-/// Pieces of a stretch; beyond that only sums are kept.
+/// Most pieces of a stretch that keep their order. A stretch with more pieces keeps sums by chain.
 pub(super) const MOST_PIECES: usize = 24;
-/// Stretches of a thread. When there are as many, two neighbours are merged, so that the oldest reach back for ever longer.
+/// Most stretches of a thread. At this number, two neighbours are merged, so the oldest stretches grow longer and
+/// longer.
 const MOST_STRETCHES: usize = 256;
-/// The newest, which are exact.
+/// The newest stretches, which stay exact.
 const EXACT: usize = 192;
-/// Merged stretches of a size: of more, the two oldest become one of twice that. So most merges are of small ones, which are
-/// cheap, and what a wait costs does not grow with the past.
+/// Most merged stretches of one size. If there are more, the two oldest become one of twice the size. So most merges
+/// are of small stretches, which are cheap, and the cost of a wait does not grow with the past.
 const MOST_OF_A_SIZE: usize = 3;
-/// Pieces that are summed by a table on the stack, and its size: a power of two.
+/// Most pieces that a table on the stack sums, and the slots of that table: a power of two.
 const FEW: usize = 64;
 const PLACES: usize = 128;
-/// Pieces of forgotten stretches that are kept until all are moved together: so many, or half as many as there are others.
+/// Pieces of dropped stretches that stay in memory until the others are moved to the front: this number, or half the
+/// number of others.
 const MOST_GONE: usize = 256;
 
 /// Pieces in the order of time.
@@ -41,14 +43,15 @@ impl Line {
         }
     }
 
-    /// Gives pieces of one chain another.
+    /// Gives the pieces of the chain `from` the chain `to`.
     pub(super) fn renames(&mut self, from: PathId, to: PathId) {
         for piece in self.0.iter_mut().filter(|piece| piece.path == from) {
             piece.path = to;
         }
     }
 
-    /// Keeps at most `most` pieces, one of them `rest` for those that find no room; returns whether their order is lost by that.
+    /// Keeps at most `most` pieces, and adds the time of the others to the chain `rest`. Returns whether the pieces
+    /// lost their order.
     pub(super) fn shorten(&mut self, most: usize, rest: PathId) -> bool {
         if self.0.len() <= most {
             return false;
@@ -65,7 +68,7 @@ impl Line {
 }
 
 impl Line {
-    /// Makes pieces of one chain one, and puts them in the order of chains.
+    /// Adds up the pieces of each chain, and sorts them by chain.
     pub(super) fn sums(&mut self) {
         let pieces = &mut self.0;
         if pieces.len() > FEW {
@@ -79,8 +82,8 @@ impl Line {
             });
             return;
         }
-        // Of the few of a merge most are of a chain that came before: those that are left are fewer to sort. By a chain's hash, one more
-        // than where its sum is.
+        // A merge has few pieces, and most of them have a chain that came before. A hash table finds it and leaves
+        // fewer pieces to sort. Its slots hold the index of the chain's sum plus one.
         let mut known = [0_u8; PLACES];
         let mut count = 0;
         for at in 0..pieces.len() {
@@ -107,7 +110,8 @@ impl Line {
     }
 }
 
-/// A thread's time from when it got a CPU until it got one again: as many pieces as those say after those of the stretch before.
+/// A thread's time from when it got a CPU until it got one again. Its `pieces` pieces follow those of the stretch
+/// before.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
     begin: u64,
@@ -115,7 +119,7 @@ struct Stretch {
     pieces: u32,
 }
 
-/// Several of those.
+/// Several stretches, merged.
 #[derive(Debug, Default)]
 struct Merged {
     begin: u64,
@@ -125,28 +129,28 @@ struct Merged {
     pieces: Line,
 }
 
-/// What a thread did: stretches of its time, each of which begins where the one before ends.
+/// The past of a thread: stretches of its time, each of which begins where the one before ends.
 #[derive(Debug, Default)]
 pub(super) struct Past {
-    /// In no order.
+    /// Merged stretches, in no order.
     old: Vec<Merged>,
-    /// Those of `old`, the oldest first.
+    /// Places of the merged stretches in `old`, the oldest first.
     order: Vec<Place>,
-    /// One of `old` that was merged with another, and is none now.
+    /// Place in `old` that a merge left unused.
     free: Option<u8>,
-    /// After those of `gone`, which are in `old` by now.
+    /// Exact stretches. The first `gone` of them are in `old` already.
     recent: Vec<Stretch>,
     gone: usize,
-    /// Of `recent`, after so many that are forgotten.
+    /// Pieces of `recent`. The first `gone_pieces` of them are dropped.
     pieces: Vec<Piece>,
     gone_pieces: usize,
 }
 
-/// Where a merged stretch is.
+/// Place of a merged stretch in `old`.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     at: u8,
-    /// How often it was doubled by merging: larger ones come before smaller ones.
+    /// How often merging doubled it. Larger stretches come before smaller ones.
     doubled: u8,
 }
 
@@ -157,7 +161,7 @@ impl Past {
         self.recent.is_empty()
     }
 
-    /// Returns when what is known begins.
+    /// Returns when the known past begins.
     pub(super) fn begin(&self) -> Option<u64> {
         let oldest = self.olds().next().map(|old| old.begin);
         oldest.or_else(|| Some(self.recent.get(self.gone)?.begin))
@@ -185,7 +189,7 @@ impl Past {
         Some(&mut self.pieces[at..])
     }
 
-    /// Puts `with` in the place of the piece of `path` from `from` to `to`. Returns whether that is known exactly.
+    /// Replaces the piece of `path` from `from` to `to` by `with`. Returns whether that piece was known exactly.
     pub(super) fn replace(&mut self, (from, to): (u64, u64), path: PathId, with: &[Piece]) -> bool {
         let time = |begin, end| begin <= from && to <= end;
         let place = |begin, pieces: &[Piece]| {
@@ -225,7 +229,7 @@ impl Past {
         true
     }
 
-    /// Adds the newest stretch, which begins where the last one ended; `pieces` add up to its length.
+    /// Adds the newest stretch, which begins where the last one ended. `pieces` add up to its length.
     pub(super) fn remember(&mut self, (begin, end): (u64, u64), pieces: &[Piece]) {
         if self.order.len() + self.recent.len() - self.gone >= MOST_STRETCHES {
             self.merge();
@@ -280,7 +284,7 @@ impl Past {
         self.free = Some(later.at);
     }
 
-    /// Appends what happened from `from` to `to`, as far as it is known, and returns until when that is.
+    /// Appends the known pieces from `from` to `to`, and returns the time at which they end.
     pub(super) fn part(&self, from: u64, to: u64, out: &mut Line) -> u64 {
         let mut at = from;
         let recent = &self.recent[self.gone..];
@@ -321,7 +325,8 @@ impl Past {
     }
 }
 
-/// Appends what happened from `from` to `to` in a stretch; of sums, which are `rough`, their share.
+/// Appends the pieces of a stretch from `from` to `to`. `rough` pieces are sums: each is appended by its share of the
+/// time.
 fn part(
     (begin, end): (u64, u64),
     rough: bool,
@@ -366,7 +371,7 @@ impl Merged {
     }
 }
 
-/// Returns the index of the stretch that is merged with the one after it.
+/// Returns the index of the stretch to be merged with the one after it.
 fn to_merge(order: &[Place]) -> usize {
     let (mut size, mut count) = (0, 0);
     for (at, place) in order.iter().enumerate().rev() {

@@ -1,38 +1,58 @@
-//! Whether a sleep is a wait for work, or a loss.
+//! Judges whether a sleep is a wait for work or a loss.
 //!
-//! Rules, the first that holds; docs/explain.md has them for users:
+//! The first rule that holds decides. docs/explain.md has the rules for users.
 //!
-//! 1. A page fault, a lock, a disk, memory, a fence, a grace period of RCU, a stop, the program behind a file system (FUSE, NFS) or a call (seccomp, fanotify): a loss.
-//! 2. A time that the thread named itself (`nanosleep`): idle; what it looked for between short ones is judged later (`naps`).
-//!    A worker of the kernel or of an io_uring without work: idle. So is a thread of a run time's scheduler that has nothing to run.
-//! 3. A child (its end may show by a descriptor that it watches alone) or a thread that it joins: as long as that one sleeps on purpose, idle; behind the network, it may be; else a loss.
-//!    So is the first word of a thread that it made since it was idle.
-//!    In the handler of a signal, all but such sleeps: a loss, because what the signal interrupted waits for it.
-//! 4. An answer that it had asked for is a loss: it woke, by asking, the thread that woke it, or one that woke that one.
-//!    Or it asks that thread at times, in at least a fifth of its waits for it, and that one was busy all the while: a question to a busy
-//!    thread is not seen. Or it reads from it in a blocking call: nor is a question seen that the other does not look at yet.
-//!    Or the end of its sleep shows that the other had not read yet what it was sent.
-//!    Or a timeout ended its wait for one descriptor or word, and since it was idle it had asked a thread that has answered it before. Of several
-//!    descriptors as short sleeps in 2.
-//!    Or the thread that it asked told others, and those told the one that ended its sleep; or it connects to that one again and again.
-//!    Who waits for its io_uring has asked the worker of that ring for what ends the wait.
-//! 5. Room for what it writes, or a connection that it asks for: a loss.
-//! 6. Bytes, events, a signal or another thread's word that nobody was asked for: idle where a thread of this machine or a
-//!    timer ended the wait, or nothing did while the recording or the process went on. It may be idle where the trace cannot tell: the other
-//!    end is another machine, the wake-up was not seen, both threads were there before the recording and either may be
-//!    the one that asks, or the thread that gave its word had been busy all the while (a busy thread is asked without waking it).
-//!    Who slept for the same word of memory meanwhile, or has the other's name but for its last number, hands work on: nobody asks. Nor does a word
-//!    answer of one that had nothing to do since it was asked.
-//!    It may be, too, where both wake each other, neither is idle in between, and the other was busy all the while: a first
-//!    question to a thread that does not sleep is not seen.
-//!    And where it waits for one descriptor, and the thread that ended it had been busy all the while.
-//!    And in a function that waits for a lock as well as for work: Python's lock, of which it makes condition variables.
-//! 7. All else may be idle.
+//! 1. A page fault, a lock, a disk, memory, a fence, a grace period of RCU, a stop, the program behind a file system
+//!    (FUSE, NFS) or behind a call (seccomp, fanotify): a loss.
+//! 2. A time that the thread chose itself (`nanosleep`): idle. Short sleeps between which the thread polls for
+//!    something are judged later (`naps`). A worker of the kernel or of an io_uring without work is idle. So is a
+//!    thread of a runtime's scheduler that has nothing to run.
+//! 3. A child, or a thread that it joins. The child's end may show by the only descriptor that the thread watches.
+//!    Idle while the child sleeps on purpose; may be idle while the child waits for the network; else a loss. The
+//!    same holds for the first word of a thread that it created since it was idle. In the handler of a signal, every
+//!    other sleep is a loss, because the interrupted code waits for the handler.
+//! 4. An answer for which the thread had asked: a loss. The thread had asked if one of these holds:
+//!    * By asking, it woke the thread that ended its sleep, or a thread that woke that one.
+//!    * It asks that thread in at least a fifth of its waits for it, and that thread was busy all the while. A
+//!      question to a busy thread is not seen.
+//!    * It reads from that thread in a blocking call. A question that the other thread has not read yet is not seen
+//!      either.
+//!    * The end of its sleep shows that the other thread had not read an earlier message yet.
+//!    * A timeout ended its wait for one descriptor or word, and since it was idle it had asked a thread that has
+//!      answered before. A wait for several descriptors counts as a short sleep of rule 2.
+//!    * The asked thread woke others, and those woke the thread that ended the sleep.
+//!    * It connects to the thread that ended its sleep again and again.
+//!    * It waits for its io_uring, and a worker of that ring ended the sleep.
+//! 5. Room for what it writes, or a connection for which it asks: a loss.
+//! 6. Bytes, events, a signal or another thread's word for which nobody was asked. Idle if a thread of this machine
+//!    or a timer ended the wait, or if nothing ended it before the recording or the process ended. May be idle where
+//!    the trace cannot tell:
+//!    * The other end is another machine, or the wake-up was not seen.
+//!    * Both threads existed before the recording, and either may be the one that asks.
+//!    * A word of memory came from a thread that had been busy all the while. A question to a busy thread wakes
+//!      nobody.
+//!    * Both threads wake each other, neither is idle in between, and the other one was busy all the while. The first
+//!      question to a thread that does not sleep is not seen.
+//!    * The thread waits for one descriptor, and the thread that ended the wait had been busy all the while.
+//!    * The thread waits in a function that serves for locks as well as for work: Python builds its condition
+//!      variables from plain locks.
 //!
-//! Which thread asks: where two wake each other, the one that is idle between being woken and waking the other, at least three times as
-//! often as the other, a sleep for a time that it names not counted; but who connects to the other asks it. Where neither is, the one that made the other, or that woke who made it and waited meanwhile (a server's new process
-//! for a client); else the one that woke the other first. Where both existed before the recording that is not known; then a thread
-//! that waits for several descriptors is the server of one that does not; else the one that sleeps for a time in between.
+//!    Threads that slept for the same word of memory at the same time hand work on, and none of them asks. The same
+//!    holds for threads whose names differ in their last number only. Nor is a word an answer if its sender has
+//!    waited for work since it was asked.
+//! 7. Everything else may be idle.
+//!
+//! If two threads wake each other, the first of these rules that holds says which of them asks:
+//!
+//! * The thread that connects to the other.
+//! * The thread that is idle between being woken and waking the other, at least three times as often as the other. A
+//!   sleep for a time that the thread chose does not count.
+//! * The thread that created the other; or that had woken the other's creator and waited meanwhile, as the client of
+//!   a server that starts a process for it.
+//! * The thread that woke the other first.
+//!
+//! If both threads existed before the recording, the first waking says nothing. Then a thread that waits for one
+//! descriptor asks one that waits for several; else the thread that sleeps for a chosen time in between asks.
 
 use std::collections::HashMap;
 
@@ -43,100 +63,103 @@ use super::path::{Break, Doing, For, Paths, Quick};
 use super::sleeps::{Ended, waits_for_room};
 use crate::call::{Role, role};
 
-/// Pairs of threads that are remembered.
+/// Most pairs of threads that are remembered.
 const MOST_PAIRS: usize = 1 << 16;
-/// Threads by which a question is handed on.
+/// Most threads through which a question is followed.
 const MOST_HANDED_ON: u32 = 4;
 
 /// Whether a sleeping thread had asked for what ended its sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     No,
-    /// It asks that thread at times, and this time no question was seen: one to a busy thread is not.
+    /// It asks that thread at times. This time no question was seen, as with a question to a busy thread.
     Unseen,
-    /// The same, and of few of its waits a question was seen.
+    /// As `Unseen`, but a question was seen for few of its waits.
     Rarely,
-    /// No, unless its first question was not seen: each wakes the other, and neither is idle in between; or it made that thread.
+    /// No, unless the first question was not seen. Both threads wake each other and neither is idle in between; or it
+    /// created the other thread.
     Mutual,
-    /// Both threads were there before the recording.
+    /// Unknown: both threads existed before the recording.
     Perhaps,
     Yes,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Pair {
-    /// The thread that asked first, as far as wake-ups show; `None` where that is not known.
+    /// The thread that asked first, by the wake-ups; `None` where that is not known.
     first: Option<u32>,
-    /// Whether that one made the other, or began by itself what it asked then.
+    /// Whether `first` created the other thread, or asked its first question without being woken for it.
     sure: bool,
     /// The thread that connects to the other.
     client: Option<u32>,
-    /// Whether one connects to answer the other.
+    /// Whether a thread opens connections to the other in order to answer it.
     calls_back: bool,
-    /// Whether the one that asks made the other, or had asked who made it.
+    /// Whether the thread that asks created the other, or had asked the other's creator.
     made: bool,
-    /// How often each was idle after the other had woken it and before it woke the other: so is who asks, not who answers.
+    /// How often each thread was idle after the other had woken it and before it woke the other. A thread that asks
+    /// does so; one that answers does not.
     idle: [u32; 2],
-    /// The same, where it slept for a time that it had named: a client between two questions, or a server that takes its time.
+    /// The same count for sleeps of a chosen length: by a client between two questions, or by a server that takes its
+    /// time.
     naps: [u32; 2],
     /// Whether each waits for several descriptors at once.
     several: [bool; 2],
     /// When each was woken by the other last.
     woken: [u64; 2],
-    /// When it asked for what it has not been told yet.
+    /// When the last question without an answer was asked.
     open: Option<u64>,
-    /// Whether that was by opening a connection, on which it may take news from then on.
+    /// Whether that question was a new connection. News may come over the connection later.
     greets: bool,
-    /// How often it was told what it had been seen to ask for, and how often something else.
+    /// Wakings of the thread that asks: those that answered a question that was seen, and others.
     answers: [u32; 2],
 }
 
-/// Pairs of threads, the lower first: which of them asks the other.
+/// Pairs of threads by thread ids, the lower one first. Knows which thread of a pair asks.
 #[derive(Debug, Default)]
 pub(super) struct Pairs(HashMap<(u32, u32), Pair, Quick>);
 
-/// One of two threads.
+/// What is known of one thread of a pair.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct One {
     pub(super) tid: u32,
-    /// Whether it began in the recording.
+    /// Whether it was created during the recording.
     pub(super) born: bool,
-    /// The thread that made it.
+    /// The thread that created it.
     pub(super) parent: Option<u32>,
     /// When it was first seen.
     pub(super) began: u64,
     /// Whether it waits for several descriptors.
     pub(super) several: bool,
-    /// When its last wait ended that was not for an answer, and whether it slept for a time that it had named.
+    /// When its last wait ended that was not for an answer; whether it slept for a time that it had chosen.
     pub(super) idled: u64,
     pub(super) napped: bool,
-    /// Whether neither a thread nor packets ended that wait: what it does since it began by itself.
+    /// Whether neither a thread nor packets ended that wait: the thread has acted by itself since.
     pub(super) by_itself: bool,
-    /// How often it opened a connection that another thread waited for, and whether it accepts some.
+    /// How often it opened a connection for which another thread waited; whether it accepts connections.
     pub(super) connects: u8,
     pub(super) accepts: bool,
-    /// Whether it opens a connection just now.
+    /// Whether it is opening a connection now.
     pub(super) connecting: bool,
 }
 
 impl One {
-    /// Whether it is a client of the other, which accepts connections.
+    /// Returns whether it is a client of `other`, which accepts connections.
     fn is_client_of(&self, other: &One) -> bool {
         self.connects > 1 && !self.accepts && other.accepts
     }
 }
 
-/// A sleep for bytes, events, a signal or a word, and the thread that ended it.
+/// A sleep for bytes, events, a signal or a word of memory, and the thread that ended it.
 pub(super) struct Met {
     pub(super) waker: One,
     pub(super) sleeper: One,
     pub(super) left: u64,
     pub(super) woken: u64,
-    /// Whether the waker took bytes: room to write wakes who waits to read, too.
+    /// Whether the waker took bytes. Room to write also wakes a thread that waits to read.
     pub(super) received: bool,
     /// Whether the sleeper waits for several descriptors at once.
     pub(super) several: bool,
-    /// Whether it waits for a word.
+    /// Whether the sleeper waits for a word of memory.
     pub(super) word: bool,
 }
 
@@ -145,7 +168,7 @@ impl Pair {
     fn asker(&self, key: (u32, u32)) -> Option<u32> {
         let known = self.client.or_else(|| self.idler(key));
         known.or_else(|| match (self.first, self.napper(key)) {
-            // The first question may not have been seen: it found a busy thread.
+            // The first question may not have been seen because it went to a busy thread.
             (Some(first), Some(naps)) if first != naps => match self.several {
                 [false, true] => Some(key.0),
                 [true, false] => Some(key.1),
@@ -156,8 +179,9 @@ impl Pair {
         })
     }
 
-    /// Returns the thread that is idle between what it is told and what it asks, where it is one of the two: three times as often as the
-    /// other, which may wait for questions of others, too. A nap speaks against the other only.
+    /// Returns the thread that is idle between an answer and its next question, if one is: at least three times as
+    /// often as the other, which may also wait for questions of third threads. A nap counts only for the other
+    /// thread.
     fn idler(&self, (low, high): (u32, u32)) -> Option<u32> {
         let [by_low, by_high] = self.idle_or_napped();
         match self.idle {
@@ -167,7 +191,7 @@ impl Pair {
         }
     }
 
-    /// The same, where naps count as much.
+    /// Returns the same, but naps count for both threads.
     fn napper(&self, (low, high): (u32, u32)) -> Option<u32> {
         match self.idle_or_napped() {
             [one, other] if is_many(one, other) => Some(low),
@@ -185,14 +209,14 @@ fn is_many(one: u32, other: u32) -> bool {
     one >= 2 + 3 * other.min(1 << 20)
 }
 
-/// Letters that names of threads of a pool have in common, at least.
+/// Fewest letters that the names of a pool's threads share.
 const COMMON: usize = 3;
 
-/// Bytes of a thread's name that the kernel keeps (TASK_COMM_LEN, and a zero).
+/// Bytes of a thread's name that the kernel keeps (TASK_COMM_LEN without the final zero).
 const LONGEST_NAME: usize = 15;
 
-/// Whether two threads of a process have names that differ in their last number alone, as `pool-1-thread-2`. Of `pool-1-thread-12` the
-/// kernel cuts off the last digit: then both may have one name.
+/// Returns whether two threads of a process have names that differ in their last number only, as `pool-1-thread-2`.
+/// The kernel cuts the last digit off `pool-1-thread-12`, so two threads of a pool may also have the same name.
 #[must_use]
 pub fn are_of_a_pool(one: &str, other: &str) -> bool {
     let stem = |name: &'_ str| name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
@@ -202,11 +226,11 @@ pub fn are_of_a_pool(one: &str, other: &str) -> bool {
     same && end < one.len() && end < other.len() && one[..end] == other[..end] && letters >= COMMON
 }
 
-/// Words of memory that are remembered of a thread.
+/// Words of memory that are remembered for a thread.
 const MOST_WORDS: usize = 4;
 
-/// The words of memory for which a thread slept last, each once, and when it was woken. Between a wait for work and handing more of it on it may
-/// wait for locks.
+/// The words of memory for which a thread slept last, each once, and when it was woken. Several are kept because a
+/// thread may wait for locks after it waited for work and before it hands more work on.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Words([(u64, u64); MOST_WORDS]);
 
@@ -217,8 +241,9 @@ impl Words {
         self.0[0] = (address, woken);
     }
 
-    /// Whether it slept for the word `address` while another thread of its process did, which fell asleep at `left`: both are of those that wait there
-    /// for work in turn, and one that hands it on asks for nothing. Two that talk by one word sleep by turns.
+    /// Returns whether the thread slept for the word `address` while another thread of its process did, which fell
+    /// asleep at `left`. Such threads wait for work in turn, and one that hands work on asks for nothing. Two threads
+    /// that talk by one word take turns in sleeping.
     pub(super) fn slept_beside(&self, address: u64, left: u64) -> bool {
         let beside = |&(of, woken): &(u64, u64)| of == address && woken > left;
         address != 0 && self.0.iter().any(beside)
@@ -226,7 +251,8 @@ impl Words {
 }
 
 impl Pairs {
-    /// `waker` has woken `sleeper` at `at`, which waited for bytes, events, a signal or a word since `left`.
+    /// Notes that `waker` has woken `sleeper` at `at`. The sleeper waited for bytes, events, a signal or a word since
+    /// `left`.
     fn wakes(&mut self, waker: One, sleeper: One, left: u64, at: u64, word: bool) -> Asked {
         let key = (waker.tid.min(sleeper.tid), waker.tid.max(sleeper.tid));
         if self.0.len() >= MOST_PAIRS {
@@ -267,8 +293,9 @@ impl Pairs {
         });
         let (by, of) = if waker.tid == key.0 { (0, 1) } else { (1, 0) };
         (pair.several[by], pair.several[of]) = (waker.several, sleeper.several);
-        // One wait for work counts once, and only after a question: one to a busy thread is not seen. And the other waited already: a server
-        // that is idle until another asks takes the question of this one then, too. It may have waited again before the other got a CPU.
+        // An idle wait counts once, and only after a question: a question to a busy thread is not seen. The other
+        // thread must have slept already: an idle server that a third thread wakes also takes a question of this one
+        // then. It may have slept again before the other got a CPU.
         let was_told = pair.woken[by] > 0 && pair.woken[by] >= pair.woken[of];
         let since = pair.woken[by].max(left);
         let idled_since = was_told && (since + 1..=at).contains(&waker.idled);
@@ -279,7 +306,7 @@ impl Pairs {
             };
             *count = count.saturating_add(1);
         }
-        // It was asked in another way and answers by connecting, without a wait for work in between.
+        // It was asked in another way and answers by opening a connection, without a wait for work in between.
         let asked = pair.open.is_some() && pair.first == Some(sleeper.tid);
         pair.calls_back |= waker.connecting && asked && waker.idled <= pair.woken[by];
         let told = std::mem::replace(&mut pair.woken[of], at);
@@ -301,8 +328,8 @@ impl Pairs {
                     Asked::No
                 }
             }
-            // It had nothing to do since it was asked, so this is no answer: threads of a pool give each other work in both directions. A loop of
-            // events waits for others while it has questions to answer.
+            // It has waited for work since it was asked, so this is no answer: threads of a pool hand each other work
+            // in both directions. An event loop waits for others while it still has questions to answer.
             Some(_) if idled_since && word && !waker.several && !waker.napped => {
                 pair.open = None;
                 Asked::No
@@ -311,10 +338,10 @@ impl Pairs {
                 pair.answers[0] = pair.answers[0].saturating_add(u32::from(!pair.greets));
                 Asked::Yes
             }
-            // It did something else since it was told something, and came back to the server to which it connects.
-            // One that connects again and again asks; one that connects once may take news.
+            // It did something else after the last answer and then waited for the server to which it connects. A
+            // thread that connects again and again asks; a thread that connects once may receive news.
             Some(_) if client && sleeper.idled > told => Asked::Unseen,
-            // It made the other, or asked who made it: perhaps for what it does.
+            // It created the other thread, or asked that thread's creator: perhaps it waits for the result.
             Some(_) if new && pair.made => Asked::Mutual,
             Some(_) if new => Asked::Perhaps,
             Some(_) => {
@@ -329,8 +356,8 @@ impl Pairs {
         }
     }
 
-    /// A thread has ended the sleep of another, or taken bytes in the middle of it. Returns whether the sleeping thread had asked
-    /// for it, or for what another thread does that it asked.
+    /// Notes that a thread ended the sleep of another, or took bytes during that sleep. Returns whether the sleeping
+    /// thread had asked for that, directly or through a thread that it had asked.
     pub(super) fn ends(
         &mut self,
         met: &Met,
@@ -338,11 +365,11 @@ impl Pairs {
     ) -> Asked {
         let (waker, sleeper) = (met.waker, met.sleeper);
         if met.received {
-            // A loop of events may have answered, and the reader takes that.
+            // The reader may be an event loop: it may already have answered, and the sleeper takes that answer now.
             if met.several {
                 return Asked::No;
             }
-            // Only now it reads what it was sent before that wait.
+            // The reader takes only now what the sleeper had sent before this wait.
             self.receives(waker, sleeper, met.left, met.woken);
             return Asked::Yes;
         }
@@ -351,7 +378,8 @@ impl Pairs {
         if handed_on { Asked::Yes } else { asked }
     }
 
-    /// `reader` has taken what `sender` had sent before it fell asleep. To a busy thread that woke nobody: it is seen only now.
+    /// Notes that `reader` took what `sender` had sent before it fell asleep. Sending to a busy thread wakes nobody,
+    /// so the message shows only now.
     fn receives(&mut self, reader: One, sender: One, left: u64, at: u64) {
         let key = (reader.tid.min(sender.tid), reader.tid.max(sender.tid));
         let (by, of) = if reader.tid == key.0 { (0, 1) } else { (1, 0) };
@@ -361,12 +389,12 @@ impl Pairs {
         }
     }
 
-    /// Whether one of two threads was seen to wake the other.
+    /// Returns whether one of two threads was seen to wake the other.
     pub(super) fn have_met(&self, one: u32, other: u32) -> bool {
         self.0.contains_key(&(one.min(other), one.max(other)))
     }
 
-    /// `asker` was seen to ask `of`, through others.
+    /// Notes that `asker` asks `of` through other threads.
     pub(super) fn learns(&mut self, asker: u32, of: u32) {
         if let Some(pair) = self.0.get_mut(&(asker.min(of), asker.max(of))) {
             pair.first = Some(asker);
@@ -374,19 +402,20 @@ impl Pairs {
         }
     }
 
-    /// Returns which of two threads asks the other, as far as is known.
+    /// Returns which of two threads asks the other, if it is known.
     pub(super) fn who_asks(&self, one: u32, other: u32) -> Option<u32> {
         let key = (one.min(other), one.max(other));
         self.0.get(&key).and_then(|pair| pair.asker(key))
     }
 
-    /// Returns which of two threads asks the other, as what they do in between shows.
+    /// Returns which of two threads asks the other, by how often each is idle in between.
     pub(super) fn idler(&self, one: u32, other: u32) -> Option<u32> {
         let key = (one.min(other), one.max(other));
         self.0.get(&key).and_then(|pair| pair.napper(key))
     }
 
-    /// Whether `by`, which woke `tid`, had been asked by a thread that `tid` asked, or by one that was asked by that one.
+    /// Returns whether `by`, which woke `tid`, works for `tid`: the wakings lead back from `by` to `tid` through
+    /// other threads.
     fn was_handed_on(
         &self,
         tid: u32,
@@ -406,25 +435,25 @@ impl Pairs {
         false
     }
 
-    /// When `by` woke `tid` last; 0 where it did not.
+    /// Returns when `by` last woke `tid`; 0 if it never did.
     pub(super) fn told_at(&self, by: u32, tid: u32) -> u64 {
         let pair = self.0.get(&(by.min(tid), by.max(tid)));
         pair.map_or(0, |pair| pair.woken[usize::from(tid > by)])
     }
 
-    /// Whether `one` had woken `other` until `at`.
+    /// Returns whether `one` had woken `other` by the time `at`.
     fn woke_before(&self, one: u32, other: u32, at: u64) -> bool {
         let pair = self.0.get(&(one.min(other), one.max(other)));
         pair.is_some_and(|pair| (1..=at).contains(&pair.woken[usize::from(other > one)]))
     }
 
-    /// Whether one of two threads told the other at times what it had asked for.
+    /// Returns whether one of two threads has ever answered a question of the other.
     pub(super) fn has_answered(&self, one: u32, other: u32) -> bool {
         let pair = self.0.get(&(one.min(other), one.max(other)));
         pair.is_some_and(|pair| pair.answers[0] > 0)
     }
 
-    /// Whether `asker` asked `of` at `at`, and has not been told.
+    /// Returns whether `asker` asked `of` at `at` and has no answer yet.
     pub(super) fn waits_since(&self, asker: u32, of: u32, at: u64) -> bool {
         let key = (asker.min(of), asker.max(of));
         let pair = self.0.get(&key);
@@ -432,27 +461,27 @@ impl Pairs {
     }
 }
 
-/// The facts of a sleep by which it is judged.
+/// Facts by which a sleep is judged.
 pub(super) struct Asleep<'a> {
     /// Its call.
     pub(super) call: Option<&'a str>,
-    /// Whether no signal ends it, or it is a page fault.
+    /// Whether it is uninterruptible, or a page fault.
     pub(super) blocked: bool,
-    /// Whether it was over when the recording ended.
+    /// Whether it had ended when the recording ended.
     pub(super) over: bool,
     pub(super) what: For,
     pub(super) ended: Ended,
     pub(super) asked: Asked,
     /// Whether it waits for several descriptors at once.
     pub(super) several: bool,
-    /// Whether it is in a signal's handler.
+    /// Whether the thread is in a signal handler.
     pub(super) handles_signal: bool,
-    /// Whether its program waits in that place for a lock as well as for work.
+    /// Whether the program waits in this function for locks as well as for work.
     pub(super) lock_or_not: bool,
 }
 
-/// Judges a sleep: one for all of it, or `None` where each part of it is judged by [`of_child`]. `is_busy`: whether who ended it worked
-/// for most of its time, by itself or by those that it waited for.
+/// Judges a sleep: one word for all of it, or `None` if [`of_child`] judges each part. `is_busy` returns whether the
+/// thread that ended the sleep worked for most of its length, itself or through threads for which it waited.
 pub(super) fn judge(asleep: &Asleep<'_>, is_busy: impl Fn() -> bool) -> Option<Idleness> {
     use Idleness::{Idle, MayBeIdle, Stalled};
     Some(match asleep.what {
@@ -468,11 +497,11 @@ pub(super) fn judge(asleep: &Asleep<'_>, is_busy: impl Fn() -> bool) -> Option<I
         _ if asleep.handles_signal => Stalled,
         _ if asleep.asked == Asked::Yes => Stalled,
         _ if asleep.call.is_some_and(waits_for_room) => Stalled,
-        // Uninterruptible or a page fault, and nobody says why: not for work.
+        // Uninterruptible, or a page fault, for an unknown reason: this is no wait for work.
         For::Something if asleep.blocked => Stalled,
-        // The trace does not tell in which call.
+        // The trace does not name the call.
         For::Something if asleep.call.is_none() => MayBeIdle,
-        // A driver's own wait, of which nothing tells: only another thread's word may be work.
+        // A wait inside a driver, for an unknown reason: it may be for work only if another thread ended it.
         For::Something => match asleep.ended {
             Ended::By(_) => MayBeIdle,
             _ => Stalled,
@@ -480,17 +509,17 @@ pub(super) fn judge(asleep: &Asleep<'_>, is_busy: impl Fn() -> bool) -> Option<I
         _ if asleep.asked == Asked::Perhaps => MayBeIdle,
         _ if asleep.asked == Asked::Unseen && is_busy() => Stalled,
         _ if asleep.asked == Asked::Rarely && !asleep.several && is_busy() => Stalled,
-        // Whoever it asks may not look at the question: a server that another has locked. A blocking read waits for answers; a loop of
-        // events may wait for anything.
+        // The asked thread may not have read the question yet, for example because a lock blocks it. A blocking read
+        // waits for an answer; an event loop may wait for anything.
         For::Data if asleep.asked == Asked::Unseen => Stalled,
         For::Events if asleep.asked == Asked::Unseen && !asleep.several => MayBeIdle,
-        // Of one that computed all the while: a question to it would not have been seen.
+        // The other thread computed all the while, so a question to it would not have been seen.
         For::Data | For::Events if !asleep.several && is_by(asleep) && is_busy() => MayBeIdle,
         _ if asleep.asked == Asked::Mutual && is_busy() => MayBeIdle,
         For::Signal => Idle,
-        // A request of its own ended.
+        // One of its own disk requests ended.
         For::Events if asleep.ended == Ended::Disk => Stalled,
-        // The kernel says that nothing else can be meant: a terminal, inotify, a new connection.
+        // By the call, the kernel waits for input only: a terminal, inotify, a new connection.
         For::Events if !is_poll(asleep.call) => Idle,
         For::Events | For::Data | For::Word { .. } => match asleep.ended {
             Ended::By(_) => match asleep.what {
@@ -508,7 +537,7 @@ pub(super) fn judge(asleep: &Asleep<'_>, is_busy: impl Fn() -> bool) -> Option<I
     })
 }
 
-/// Whether a thread of this machine ended it.
+/// Returns whether a thread of this machine ended the sleep.
 fn is_by(asleep: &Asleep<'_>) -> bool {
     matches!(asleep.ended, Ended::By(_))
 }
@@ -517,7 +546,7 @@ fn is_poll(call: Option<&str>) -> bool {
     call.is_none_or(|name| role(name) == Role::Waits)
 }
 
-/// Judges a part of a wait for a child, by what is at its end.
+/// Judges one part of a wait for a child by the end of that part's chain.
 pub(super) fn of_child(end: Doing) -> Idleness {
     match end {
         Doing::Timer | Doing::Timeout => Idleness::Idle,
@@ -535,7 +564,7 @@ pub(super) fn of_child(end: Doing) -> Idleness {
     }
 }
 
-/// Judges what began before the recording, by its call alone.
+/// Judges a sleep that began before the recording. Only its call is known.
 pub(super) fn of_before(what: For) -> Idleness {
     match what {
         For::Lock { .. }
@@ -550,7 +579,8 @@ pub(super) fn of_before(what: For) -> Idleness {
     }
 }
 
-/// Whether most of the time went by in work, and not in a sleep on purpose or in a wait for somebody elsewhere.
+/// Returns whether the thread worked for most of the time, rather than slept on purpose or waited for another
+/// machine.
 pub(super) fn is_busy(behind: &[Piece], paths: &Paths) -> bool {
     let (mut busy, mut all) = (0_u64, 0_u64);
     for piece in behind {

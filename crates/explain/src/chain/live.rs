@@ -1,8 +1,9 @@
-//! The rules of idleness (docs/explain.md, "Idle or stalled") when a wait has just ended, of the
-//! wait alone and of who woke whom before it: for `stopgap watch`, which sees each wait of the machine once.
+//! The rules of idleness for a wait that has just ended (docs/explain.md, "Waits for work"). `stopgap watch` uses
+//! them, because it sees each wait of the machine only once.
 //!
-//! The rules are those of the graph ([`super::idle`]). Less is known: no stack says what a sleep is for, and of the thread that ended
-//! it only when its last wait for work was over.
+//! The rules are those of the graph ([`super::idle`]), but less is known: the wait itself, and the wakings before it.
+//! There is no stack that says what a sleep is for. Of the thread that ended it, only the end of its last wait for
+//! work is known.
 
 use std::collections::HashMap;
 
@@ -14,23 +15,23 @@ use super::path::{For, Quick};
 use super::sleeps::{Ended, Family, family_of, is_mutex, sends_at_once, waits_for_room, what_of};
 use crate::call::{Role, role, waits_for_several};
 
-/// Threads that are remembered.
+/// Most threads that are remembered.
 const MOST_THREADS: usize = 1 << 18;
 
-/// What a sleep that a signal can end is, by its call.
+/// Judgement of an interruptible sleep by its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ByCall {
-    /// A lock, a disk, room for what it writes, a connection.
+    /// A loss: a lock, a disk, room for what it writes, a connection.
     Loss,
-    /// A time that the thread named, or a child.
+    /// Idle: a time that the thread chose, or a child.
     Idle,
-    /// Bytes, events, a signal or a thread's word: a loss where it had asked for them.
+    /// A loss if the thread had asked: bytes, events, a signal or a thread's word.
     Answer,
-    /// A driver's own wait: another thread's word may be work, all else is a loss.
+    /// A driver's own wait. It may be for work if another thread ended it, else it is a loss.
     Driver,
 }
 
-/// Returns what an interruptible sleep in the call `name` is.
+/// Judges an interruptible sleep in the call `name`.
 #[must_use]
 pub fn by_call(name: &str, arguments: [Option<u64>; 3]) -> ByCall {
     if waits_for_room(name) {
@@ -57,18 +58,18 @@ pub enum Counted {
     Stopped,
     /// For I/O.
     ForIo,
-    /// No signal ends it.
+    /// No signal can end it.
     Uninterruptible,
-    /// A signal ends it.
+    /// A signal can end it.
     Interruptible,
 }
 
-/// Returns the cause, as a part of an operation has it, of a sleep of which nothing is known but its call and how the
-/// kernel counts it.
+/// Returns the cause of a sleep, in the words of an operation's parts. Only its call and how the kernel counts it are
+/// known.
 #[must_use]
 pub fn word_of_sleep(counted: Counted, name: &str) -> &'static str {
     let family = match name {
-        // Without its arguments: of all it does, it sleeps for locks.
+        // The arguments are unknown. Of all that fcntl does, only locking sleeps.
         "fcntl" => Family::FileLock,
         name => family_of(name, [None; 3]),
     };
@@ -86,7 +87,7 @@ pub fn word_of_sleep(counted: Counted, name: &str) -> &'static str {
     }
 }
 
-/// A sleep that is over.
+/// A sleep that has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Slept<'a> {
     /// The thread.
@@ -95,22 +96,22 @@ pub struct Slept<'a> {
     pub left: u64,
     /// When it was woken.
     pub woken: u64,
-    /// Its call, and the call's first arguments.
+    /// Name of the call in which it slept.
     pub call: &'a str,
-    /// See there.
+    /// First arguments of that call.
     pub arguments: [Option<u64>; 3],
     /// The thread that woke it, or whose packet did; `None`: an interrupt.
     pub waker: Option<u32>,
     /// The call that the waker was in.
     pub waker_call: Option<&'a str>,
-    /// Whether both threads are of one pool of their process ([`are_of_a_pool`]).
+    /// Whether both threads belong to one pool of their process ([`are_of_a_pool`]).
     pub by_its_pool: bool,
 }
 
-/// What is known of a thread.
+/// State of one thread.
 #[derive(Debug, Clone, Copy, Default)]
 struct Thread {
-    /// The thread that made it, where that was seen.
+    /// The thread that created it, if that was seen.
     parent: Option<u32>,
     born: bool,
     began: u64,
@@ -129,7 +130,7 @@ pub struct Asks {
 }
 
 impl Asks {
-    /// The thread `parent` has made `tid` at `time`.
+    /// Notes that the thread `parent` created `tid` at `time`.
     pub fn born(&mut self, tid: u32, parent: u32, time: u64) {
         if let Some(thread) = self.thread(tid) {
             *thread = Thread {
@@ -141,7 +142,7 @@ impl Asks {
         }
     }
 
-    /// A thread has ended.
+    /// Forgets a thread that has ended.
     pub fn ended(&mut self, tid: u32) {
         self.threads.remove(&tid);
     }
@@ -153,10 +154,10 @@ impl Asks {
         Some(self.threads.entry(tid).or_default())
     }
 
-    /// Takes an interruptible sleep that is over. Returns whether it was a loss, and not a wait for work.
+    /// Takes an interruptible sleep that has ended. Returns whether it was a loss rather than a wait for work.
     ///
-    /// An answer is a loss of threads that wait for it alone: who waits for several descriptors has other work, as far as is
-    /// known when the wait ends.
+    /// A wait for an answer is a loss only if the thread waits for nothing else. A thread that waits for several
+    /// descriptors may have other work; more is not known when the wait ends.
     pub fn is_loss(&mut self, slept: &Slept<'_>) -> bool {
         let family = family_of(slept.call, slept.arguments);
         let lock = |_: &str, address| For::Lock { kind: 0, address };
@@ -195,7 +196,7 @@ impl Asks {
             handles_signal: false,
             lock_or_not: false,
         };
-        // It has not waited for work since: it did something.
+        // The waker has not waited for work since the sleep began, so it was busy.
         let waker = slept.waker.and_then(|waker| self.threads.get(&waker));
         let is_busy = || waker.is_some_and(|waker| waker.idled <= slept.left);
         let stalled = idle::judge(&asleep, is_busy) == Some(Idleness::Stalled);
@@ -246,7 +247,8 @@ impl Asks {
     }
 }
 
-/// Returns whether a softirq that wakes a thread while its CPU's thread is in the call `name` may carry what that thread sent.
+/// Returns whether a softirq may deliver what a thread sent in the call `name`, if it runs on that thread's CPU
+/// during the call.
 #[must_use]
 pub fn may_carry(name: &str) -> bool {
     sends_at_once(name)

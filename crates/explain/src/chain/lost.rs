@@ -1,4 +1,4 @@
-//! Waits that lost time, one by one, for a drawing.
+//! Collects single waits that lost time, for a drawing.
 
 use stopgap_events::units::Nanos;
 use stopgap_trace::export::{Lost, LostPart, Who};
@@ -8,7 +8,7 @@ use super::history::Piece;
 use super::path::{ActorId, Hop, NOBODY};
 use super::{Graph, Last};
 
-/// Shorter waits are not kept.
+/// Nanoseconds: shorter waits are not kept.
 pub(super) const LEAST: u64 = 100_000;
 
 impl Graph {
@@ -17,8 +17,8 @@ impl Graph {
         self.lost = Some(Vec::new());
     }
 
-    /// Returns the waits that lost time and whose cause is known since the last call: a wait's is known when its thread waits
-    /// again. `all`: nothing comes any more.
+    /// Returns the waits that lost time and whose cause became known since the last call. The cause of a wait is
+    /// known when its thread waits again. `all` says that no more events come: then every wait is returned.
     pub fn take_lost(&mut self, all: bool) -> Vec<Lost> {
         if all {
             let tids: Vec<u32> = self.threads.keys().copied().collect();
@@ -40,7 +40,7 @@ impl Graph {
         for piece in pieces {
             let hops: Vec<Hop> = self.paths.hops_of(piece.path).collect();
             let (label, _) = self.end(&hops);
-            // Nobody is blamed for a chain that breaks.
+            // A chain that breaks blames nobody.
             if let Some(by) = culprit(&hops).filter(|&by| by == NOBODY || by != hops[0].actor) {
                 parts.push(LostPart {
                     begin: Nanos(at),
@@ -51,7 +51,7 @@ impl Graph {
             }
             at += piece.ns;
         }
-        // What ended an earlier sleep did not end a wait for a CPU.
+        // The last waking may have ended an earlier sleep. Then it did not end this wait for a CPU.
         let waker = woken_by.filter(|&(by, at)| by != 0 && at <= ran && at >= last.left);
         let lost = Lost {
             thread: self.thread_who(tid),

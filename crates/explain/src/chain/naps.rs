@@ -1,7 +1,8 @@
-//! Short sleeps between looks whether an answer is there that a thread has asked for.
+//! Judges short sleeps between which a thread polls for the answer that it asked for.
 //!
-//! Nobody wakes who looks, and a loop that keeps a pace sleeps as often and as shortly. So both are idle at first. What such sleeps were is
-//! decided when the asked thread waits for work again: who looked for its answer does not go on to sleep then.
+//! Nobody wakes a thread that polls. A loop that keeps a fixed pace also sleeps often and briefly. So both count as
+//! idle at first. The sleeps are judged when the asked thread waits for work again: a thread that polled for its
+//! answer then stops sleeping.
 
 use stopgap_stats::explain::Idleness;
 
@@ -9,28 +10,28 @@ use super::history::Line;
 use super::path::{HopId, NOT_KEPT, PathId};
 use super::{Graph, MOST_PARENTS, MOST_PIECES, follow, idle};
 
-/// Longer sleeps are no looks.
+/// Nanoseconds: a longer sleep does not count as polling.
 const LONGEST: u64 = 20_000_000;
-/// So many sleeps in a row are looks.
+/// Least number of sleeps in a row that count as polling.
 const LEAST: usize = 3;
-/// Sleeps of one thread that are remembered.
+/// Most sleeps of one thread that are remembered.
 const MOST: usize = 4_096;
-/// Who looks runs for no longer than this part of a sleep between two of them.
+/// A polling thread runs between two sleeps for at most this fraction of a sleep (one eighth).
 const LOOK: u64 = 8;
-/// Places of one thread at which it was seen to keep a pace.
+/// Most places at which one thread was seen to keep a pace.
 const MOST_PLACES: usize = 8;
 
-/// The sleeps of a thread since it asked another one.
+/// The short sleeps of a thread since it asked another thread.
 #[derive(Debug, Default)]
 pub(super) struct Naps {
-    /// Whom it asked, and when.
+    /// The thread that it asked, and when.
     asked: Option<(u32, u64)>,
     hop: HopId,
     path: PathId,
     all: Vec<(u64, u64)>,
-    /// It slept elsewhere since.
+    /// Whether it has slept elsewhere since.
     over: bool,
-    /// Where it sleeps without a question, too.
+    /// Places where it also sleeps without a question.
     paces: Vec<HopId>,
 }
 
@@ -43,7 +44,8 @@ impl Naps {
 }
 
 impl Graph {
-    /// `tid` has slept on purpose from `left` to `woken`, or waited for events until a timeout; it is booked on `path`, as idle.
+    /// Notes that `tid` slept on purpose from `left` to `woken`, or waited for events until a timeout. The time is
+    /// booked on `path` as idle.
     pub(super) fn naps(
         &mut self,
         tid: u32,
@@ -55,7 +57,7 @@ impl Graph {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
-        // Events may be anything; an answer is one of whoever has answered before.
+        // Events may be anything. They are an answer only of a thread that has answered before.
         let answers = |of| !for_events || self.pairs.has_answered(tid, of);
         let open =
             (thread.asks).filter(|&(of, at)| self.pairs.waits_since(tid, of, at) && answers(of));
@@ -64,7 +66,7 @@ impl Graph {
             thread.naps.over = true;
             return;
         }
-        // It asks again: the question before was answered when the other waited for work.
+        // The thread asks again: the earlier question was answered when the asked thread waited for work.
         let before = thread.naps.asked.filter(|_| thread.naps.asked != open);
         if let Some((of, at)) = before {
             self.was_answered(tid, of, at);
@@ -104,7 +106,7 @@ impl Graph {
         self.was_answered(tid, of, at);
     }
 
-    /// Judges the short sleeps of `tid` since it asked `of` at `at`, where that one was seen to wait for work since.
+    /// Judges the short sleeps of `tid` since it asked `of` at `at`, if `of` has waited for work since.
     fn was_answered(&mut self, tid: u32, of: u32, at: u64) {
         let since = self.threads.get(&of).map_or(0, |thread| thread.idle_since);
         if since > at {
@@ -112,7 +114,8 @@ impl Graph {
         }
     }
 
-    /// The thread `of` waits for work since `left`: judges the sleeps of who looked for its answer.
+    /// Notes that the thread `of` waits for work since `left`, and judges the sleeps of the thread that polled for
+    /// its answer.
     pub(super) fn tells_who_looked(&mut self, of: u32, left: u64) {
         let Some(thread) = self.threads.get_mut(&of) else {
             return;
@@ -123,7 +126,7 @@ impl Graph {
         }
     }
 
-    /// The thread `of` had done at `left` what `tid` asked it for: judges the short sleeps of `tid` since.
+    /// Judges the short sleeps of `tid` since it asked `of`, which had finished at `left` what it was asked for.
     pub(super) fn judges_looks(&mut self, tid: u32, of: u32, left: u64) {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
@@ -155,7 +158,8 @@ impl Graph {
         for &(begin, end) in &all {
             self.did(of, (begin, end.min(left)), &mut behind);
         }
-        // Who keeps a pace may have handed something over, as a place in a semaphore, to one that sleeps then.
+        // A thread that keeps a pace may have handed something over to one that then slept, such as a slot of a
+        // semaphore.
         let idleness = match paces {
             true if !idle::is_busy(&behind.0, &self.paths) => return,
             true => Idleness::MayBeIdle,
@@ -189,7 +193,7 @@ impl Graph {
             .slept(&self.paths, hop, idleness, tid, all[0].0, &whole.0);
     }
 
-    /// Appends what a thread did in some time.
+    /// Appends what a thread did within `time`.
     fn did(&mut self, tid: u32, time: (u64, u64), behind: &mut Line) {
         let (threads, paths) = (&self.threads, &mut self.paths);
         follow(threads, paths, tid, time, MOST_PARENTS, behind);

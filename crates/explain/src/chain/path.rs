@@ -1,7 +1,8 @@
-//! Chains as numbers: threads, functions and hops are stored once, and a chain is its first hop and the chain behind it.
+//! Stores chains as numbers. Threads, functions and hops are stored once; a chain is its first hop and the chain
+//! behind it.
 //!
-//! Chains of different waits share their tails, so a wait costs one lookup for each piece of its time. All tables
-//! are bounded; what finds no room becomes [`Break::NotKept`] and stays in the sum.
+//! Chains of different waits share their tails, so a wait costs one lookup for each piece of its time. All tables are
+//! bounded. A chain that finds no room becomes [`Break::NotKept`], and its time stays in the sums.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -10,135 +11,135 @@ use stopgap_trace::Text;
 
 use crate::recent::Recent;
 
-/// A function, a call, a device: an index into [`Paths`]. 0 is unknown.
+/// Index of a function, a call or a device in [`Paths`]. 0 is unknown.
 pub(super) type Name = u32;
-/// A thread, with the name that it had.
+/// Index of a thread with one of its names.
 pub(super) type ActorId = u32;
-/// A chain.
+/// Index of a chain.
 pub(super) type PathId = u32;
-/// The first hop of a chain.
+/// Index of a hop.
 pub(super) type HopId = u32;
 
-/// No thread is known.
+/// Stands for an unknown thread.
 pub(super) const NOBODY: ActorId = 0;
-/// The idle task.
+/// Stands for the idle task of a CPU.
 pub(super) const IDLE: ActorId = 1;
-/// The chain of what finds no room.
+/// Stands for all chains that find no room.
 pub(super) const NOT_KEPT: PathId = 0;
-/// There is nothing behind the last hop.
+/// Ends a chain: nothing is behind the last hop.
 const END: PathId = PathId::MAX;
 
-/// Hops of a chain. Of a longer one the first hops and the last are kept.
+/// Most hops of a chain. A longer chain keeps its first hops and its last one.
 const MOST_DEPTH: u8 = 12;
 const MOST_ACTORS: usize = 1 << 16;
 const MOST_NAMES: usize = 1 << 16;
 const MOST_HOPS: usize = 1 << 17;
-/// A power of two.
+/// Slots of the cache of hops: a power of two.
 const RECENT_HOPS: usize = 128;
-/// A power of two.
+/// Slots of the cache of waits for a CPU: a power of two.
 const RECENT_QUEUED: usize = 256;
 const MOST_NODES: usize = 1 << 18;
 
-/// What a sleeping thread waits for.
+/// Reason for which a thread sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum For {
-    /// A time that it named itself (`nanosleep`).
+    /// A length or point of time that the thread chose itself (`nanosleep`).
     Time,
     /// A lock of this kind; address 0 is unknown.
     Lock { kind: Name, address: u64 },
-    /// Someone who tells it to go on: a condition variable, a semaphore.
+    /// Another thread's signal to go on, as in a condition variable or a semaphore.
     Word { address: u64 },
     /// One of several descriptors.
     Events,
     /// Bytes, room for bytes, a connection.
     Data,
-    /// A program that a file system asked: FUSE's, a server of NFS or SMB.
+    /// The answer of a program that a file system asked: a FUSE daemon, a server of NFS or SMB.
     Answer,
     /// A disk, or a page that is read or written.
     Io,
-    /// A child's end.
+    /// The end of a child.
     Child,
     /// A signal.
     Signal,
-    /// To be continued: it is stopped.
+    /// A signal to continue: the thread is stopped.
     Continue,
-    /// A fence: of which driver, on which timeline, submitted by whom.
+    /// A fence. The name holds driver, timeline and submitter.
     Fence { driver: Name },
-    /// Memory, by this way to get some.
+    /// Memory. The name holds how the thread gets it, such as `direct-reclaim`.
     Memory { how: Name },
     /// A grace period of RCU.
     Rcu,
-    /// Work: a worker of the kernel.
+    /// Work: the thread is a worker of the kernel or of a runtime.
     Work,
-    /// Something that the trace does not tell.
+    /// Unknown: the trace does not say.
     Something,
 }
 
-/// What a thread did, or what something outside of all threads did.
+/// Activity of a thread, or of something outside of all threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Doing {
-    /// It waited for `what` in `call`, at `place` of its program. The hop behind tells who or what ended that.
+    /// It waited for `what` in `call`, at `place` of its program. The hop behind says what ended the wait.
     Waits { what: For, call: Name, place: Name },
-    /// It ran, in `function` where samples say so.
+    /// It ran, in `function` if samples name one.
     Runs { function: Name },
-    /// It could run, and `behind` had the CPU.
+    /// It was runnable, and `behind` had the CPU.
     Queued { behind: ActorId },
-    /// It could run, and its cgroup had used up its CPU time.
+    /// It was runnable, and its cgroup had used up its CPU quota.
     Quota,
-    /// It had used up what its real-time policy gets: SCHED_DEADLINE's runtime, or sched_rt_runtime_us.
+    /// It had used up the CPU time of its real-time policy: SCHED_DEADLINE's runtime, or sched_rt_runtime_us.
     Budget,
-    /// A request of the hop's thread was in the queue of a disk or under way.
+    /// A request of the hop's thread was queued or under way on a disk.
     Disk { device: Name },
-    /// A timer ended the sleep: as long as the thread had asked for.
+    /// A timer ended the sleep at the time that the thread had chosen.
     Timer,
-    /// A timer ended the sleep before what the thread waited for.
+    /// A timer ended the sleep before the thread got what it waited for.
     Timeout,
-    /// A timer ended the sleep, and the hop's thread had been asked for what did not come.
+    /// A timer ended the sleep. The hop's thread had been asked and had not answered.
     Unanswered,
-    /// The hop's thread held the lock; what it did meanwhile is not known.
+    /// The hop's thread held the lock. What it did meanwhile is unknown.
     Held,
-    /// Packets of another machine, or of a thread that the trace does not tell.
+    /// Packets from another machine, or from a thread that the trace does not name.
     Network,
-    /// An acknowledgement that TCP held back, for which a sender on this machine waited.
+    /// TCP held back an acknowledgement for which a sender on this machine waited.
     DelayedAck,
-    /// An interrupt ended the sleep: a device, or a timer.
+    /// An interrupt of a device or a timer ended the sleep.
     Interrupt,
-    /// A device signalled a fence, for the work of the hop's thread.
+    /// A device signalled a fence. The hop's thread had submitted the work.
     Device,
-    /// The hop's thread sent the signal that stopped it, or traces it.
+    /// The hop's thread sent the stop signal, or traces the stopped thread.
     Stopped,
-    /// It was stopped, not by a signal, and the hop's thread let it go on.
+    /// Something other than a signal stopped the thread, and the hop's thread let it continue.
     Continued,
-    /// Both wait for each other; the hop's thread is the other.
+    /// Two threads wait for each other; the hop's thread is the other one.
     Cycle { sure: bool },
-    /// Hops that are left out, because the chain is long.
+    /// Stands for the hops that a long chain leaves out.
     LeftOut,
     /// The chain breaks here.
     Broken(Break),
 }
 
-/// Why a chain breaks.
+/// Reason for which a chain breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Break {
-    /// Nobody was seen to end the sleep.
+    /// No waking was recorded for the sleep.
     NoWaking,
     /// The sleep was not over when the recording ended.
     NotOver,
-    /// Of the thread that ended it nothing is known at that time: it is not recorded, or its rows are missing.
+    /// The thread that ended the sleep is not recorded for that time, or its rows are missing.
     Unheard,
-    /// Rows of the thread that ended it are missing: they contradict those of others.
+    /// Rows of the thread that ended the sleep are missing: they contradict the rows of other threads.
     Lost,
     /// The thread slept when the recording began.
     Before,
-    /// It looked now and then whether a lock was free: nobody wakes who does that.
+    /// The thread polled a lock in short sleeps. Nobody wakes such a thread, so the holder is unknown.
     LookedAt,
-    /// It slept until its process ended.
+    /// The thread slept until its process ended.
     ProcessOver,
-    /// An interrupt or the thread that it interrupted ended it; the trace does not say which.
+    /// An interrupt ended the sleep, or the thread that it interrupted did; the trace does not say which.
     Uncertain,
-    /// The chain came back to the waiting thread, because older times are known by their shares only.
+    /// The chain returned to the waiting thread, because older times are kept as sums only.
     Coarse,
-    /// There are more chains than are kept.
+    /// There are more chains than the graph keeps.
     NotKept,
 }
 
@@ -150,7 +151,7 @@ pub(super) struct Hop {
 }
 
 impl Hop {
-    /// Returns its place among the recent ones.
+    /// Returns the hop's slot in `recent_hops`.
     fn slot(self) -> usize {
         let of = match self.doing {
             Doing::Waits { call, place, .. } => call.wrapping_mul(5) ^ place.wrapping_mul(3),
@@ -163,7 +164,7 @@ impl Hop {
 }
 
 impl Hash for Hop {
-    /// In one word where it can be: each costs a multiplication that the next one waits for.
+    /// Hashes a hop as one word where possible: each word costs a multiplication, and each waits for the one before.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let actor = u64::from(self.actor);
         match self.doing {
@@ -182,12 +183,12 @@ impl Hash for Hop {
     }
 }
 
-/// A thread, or all threads of a name where too many came.
+/// A thread under one of its names; or all threads of a name, if there are too many threads.
 #[derive(Debug, Clone)]
 pub(super) struct Actor {
     pub(super) tid: Option<u32>,
     pub(super) comm: Text,
-    /// The kernel's priority when it was last seen; lower is more urgent.
+    /// The kernel's priority when the thread was last seen; lower is more urgent.
     pub(super) priority: Option<i32>,
 }
 
@@ -205,12 +206,13 @@ pub(super) struct Paths {
     name_of: HashMap<Text, Name>,
     recent: Recent<Name>,
     hops: Vec<Hop>,
-    /// Those that were asked for last: most come again soon.
+    /// Cache of hops: most hops are asked for again soon.
     recent_hops: Box<[(Hop, HopId); RECENT_HOPS]>,
     hop_of: HashMap<Hop, HopId, Quick>,
-    /// The chain of one hop, by that; 0 where there is none yet.
+    /// The chain that consists of one hop only, by hop; 0 where there is none yet.
     leaf_of: Vec<PathId>,
-    /// Chains of waits for a CPU that were asked for last: who waited, behind whom. [`NOT_KEPT`] where there is none.
+    /// Cache of chains of waits for a CPU: waiting thread, thread that had the CPU, chain. [`NOT_KEPT`] marks a free
+    /// slot.
     recent_queued: Box<[(ActorId, ActorId, PathId); RECENT_QUEUED]>,
     nodes: Vec<Node>,
     node_of: HashMap<(HopId, PathId), PathId, Quick>,
@@ -243,7 +245,7 @@ impl Paths {
         paths
     }
 
-    /// Returns the number of a thread under that name.
+    /// Returns the index of a thread under the name `comm`.
     pub(super) fn actor(&mut self, tid: Option<u32>, comm: &Text) -> ActorId {
         let full = self.actors.len() >= MOST_ACTORS;
         let key = (tid.filter(|_| !full), Text::clone(comm));
@@ -320,7 +322,7 @@ impl Paths {
         self.hops[hop as usize]
     }
 
-    /// Returns the chain of one hop.
+    /// Returns the chain that consists of one hop only.
     pub(super) fn leaf(&mut self, actor: ActorId, doing: Doing) -> PathId {
         let hop = self.hop(actor, doing);
         match self.leaf_of.get(hop as usize) {
@@ -334,7 +336,7 @@ impl Paths {
         }
     }
 
-    /// Returns the chain of a wait of `actor` for the CPU that `behind` had.
+    /// Returns the chain for a wait of `actor` for the CPU that `behind` had.
     pub(super) fn queued(&mut self, actor: ActorId, behind: ActorId) -> PathId {
         let slot = (actor.wrapping_mul(11) ^ behind) as usize % RECENT_QUEUED;
         match self.recent_queued[slot] {
@@ -347,10 +349,10 @@ impl Paths {
         }
     }
 
-    /// Returns the chain `hop`, behind it `tail`.
+    /// Returns the chain that begins with `hop` and goes on with `tail`.
     ///
-    /// * Who waits for a lock for which others wait before it waits for who holds the lock: those others are left out.
-    /// * A chain that comes back to the waiting thread breaks.
+    /// * If the thread behind waits for the same lock, the chain skips it and goes on with the lock's holder.
+    /// * A chain that returns to the waiting thread breaks.
     pub(super) fn chain(&mut self, hop: HopId, tail: PathId) -> PathId {
         if let Some(&known) = self.node_of.get(&(hop, tail)) {
             return known;
@@ -359,7 +361,7 @@ impl Paths {
             return NOT_KEPT;
         }
         let made = self.make(hop, tail);
-        // The second way to the same chain is as short.
+        // A second pair of hop and tail that leads to the same chain is found as fast.
         self.node_of.insert((hop, tail), made);
         made
     }
@@ -375,7 +377,8 @@ impl Paths {
                 self.chain(hop, behind)
             };
         }
-        // Who woke it is what a worker without work waited for: what lies behind is why it came late.
+        // A worker without work waited for the thread that woke it. The reason why the work came late is behind that
+        // thread.
         if let Doing::Waits {
             what: For::Work, ..
         } = first.doing
@@ -409,8 +412,9 @@ impl Paths {
         self.node(hop, tail, depth + 1)
     }
 
-    /// Returns whether a wait for a lock is one of two threads that wait for each other, and if that is sure. The first
-    /// thread behind it gave up waiting for another lock; sure where the lock's holder was the waiting thread.
+    /// Returns whether a wait for a lock closes a cycle of two threads that wait for each other, and whether that is
+    /// certain. The first thread behind it gave up waiting for another lock. It is certain if the waiting thread held
+    /// that other lock.
     fn closes(&self, here: Hop, tail: PathId) -> Option<bool> {
         let waits = |hop: Hop| {
             matches!(
@@ -444,7 +448,7 @@ impl Paths {
         if let Some(&known) = self.node_of.get(&(hop, tail)) {
             return known;
         }
-        // A few more than the bound: what a chain is made of.
+        // A few nodes beyond the bound are for the short tails that `make` adds.
         if self.nodes.len() >= MOST_NODES + 4_096 {
             return NOT_KEPT;
         }
@@ -462,12 +466,12 @@ impl Paths {
         self.nodes[path as usize].hop
     }
 
-    /// Returns what lies behind the first hop.
+    /// Returns the chain behind the first hop.
     pub(super) fn behind(&self, path: PathId) -> Option<PathId> {
         Some(self.nodes[path as usize].tail).filter(|&tail| tail != END)
     }
 
-    /// Returns what the last hop of a chain did.
+    /// Returns the activity of the last hop of a chain.
     pub(super) fn end(&self, path: PathId) -> Doing {
         self.hop_at(self.last(path)).doing
     }
@@ -501,7 +505,7 @@ fn same_lock(one: Doing, other: Doing) -> bool {
     of(one).is_some_and(|lock| Some(lock) == of(other))
 }
 
-/// Hashes small keys of a few integers, which no stranger chooses at will: indices of ours, thread ids.
+/// Hashes keys of a few small integers, such as indices and thread ids. No attacker chooses them at will.
 pub(crate) type Quick = BuildHasherDefault<QuickHasher>;
 
 #[derive(Default)]

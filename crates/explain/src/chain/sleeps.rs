@@ -1,4 +1,4 @@
-//! What a sleep was for, and what ended it, by the fields of one wait.
+//! Finds what a sleep was for and what ended it, from the fields of one wait.
 
 use std::collections::HashMap;
 
@@ -12,38 +12,38 @@ use crate::recent::Recent;
 use crate::stack;
 use crate::why::Why;
 
-/// Stacks whose cause is remembered.
+/// Most stacks whose cause is remembered.
 const MOST_STACKS: usize = 1 << 16;
-/// A sleep that a timer ends is longer than asked for by no more than this, and a per cent.
+/// A timer ends a sleep late by at most this many nanoseconds plus one per cent.
 const TIMER_SLACK: u64 = 2_000_000;
 
-/// What the names of threads begin with that carry out requests of an io_uring (io_uring/io-wq.c).
+/// Prefix of the names of threads that carry out requests of an io_uring (io_uring/io-wq.c).
 pub(super) const RING_WORKER: &str = "iou-wrk-";
 
-/// Who or what ended a sleep.
+/// The thread or thing that ended a sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     /// This thread.
     By(u32),
     /// A disk.
     Disk,
-    /// A timer, at the time that the thread had named.
+    /// A timer, at the time that the thread had chosen.
     Timer,
-    /// A timer, before what the thread waited for.
+    /// A timer, before the thread got what it waited for.
     Timeout,
     Network,
     /// An acknowledgement that TCP held back.
     DelayedAck,
     Device,
     Interrupt,
-    /// An interrupt or this thread.
+    /// An interrupt, or the thread that it interrupted.
     Uncertain,
-    /// Its process ended.
+    /// The end of the thread's process.
     ProcessOver,
     Nobody,
 }
 
-/// What a call waits for.
+/// Families of calls by what they wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Family {
     Time,
@@ -66,9 +66,9 @@ fn family(call: &Call) -> Family {
 
 pub(super) fn family_of(name: &str, arguments: [Option<u64>; 3]) -> Family {
     match name {
-        // What is gone on with after a stop has a time, too.
+        // A sleep that goes on after a stop keeps its end time.
         "nanosleep" | "clock_nanosleep" | "restart_syscall" => Family::Time,
-        // Of no descriptor: a sleep.
+        // A poll of no descriptor is a sleep.
         "poll" | "ppoll" if arguments[1] == Some(0) => Family::Time,
         "select" | "pselect6" if arguments[0] == Some(0) => Family::Time,
         "futex" | "futex_wait" | "futex_waitv" => Family::Futex,
@@ -80,7 +80,7 @@ pub(super) fn family_of(name: &str, arguments: [Option<u64>; 3]) -> Family {
         | "pwritev" | "pwritev2" | "splice" | "tee" | "sendfile" | "sendfile64" | "msgrcv"
         | "msgsnd" | "mq_timedreceive" | "mq_timedsend" => Family::Data,
         "fsync" | "fdatasync" | "msync" | "sync" | "syncfs" | "sync_file_range" => Family::Sync,
-        // New threads and processes that run on at once wait for nothing here.
+        // Here, clone waits for the new thread or process to start, unless that runs on at once.
         "wait4" | "waitid" | "waitpid" | "vfork" | "clone" | "clone3" => Family::Child,
         "flock" => Family::FileLock,
         // F_SETLKW and F_OFD_SETLKW.
@@ -91,7 +91,8 @@ pub(super) fn family_of(name: &str, arguments: [Option<u64>; 3]) -> Family {
     }
 }
 
-/// Whether such a call sleeps once: whoever is woken in it has what it waited for, or its time is over.
+/// Returns whether the call sleeps only once: a thread that is woken in it has what it waited for, or has reached its
+/// timeout.
 pub(crate) fn sleeps_once(name: &str, arguments: [Option<u64>; 3]) -> bool {
     use Family::{Child, Events, Futex, Semaphore, Signal, Time};
     let waits = matches!(
@@ -101,7 +102,8 @@ pub(crate) fn sleeps_once(name: &str, arguments: [Option<u64>; 3]) -> bool {
     waits || matches!(name, "accept" | "accept4") || role(name) == Role::Receives
 }
 
-/// Whether bytes go out in such a call, which the network's softirq may take to a receiver on this machine at once.
+/// Returns whether the call sends bytes. The network's softirq may deliver them at once to a receiver on this
+/// machine.
 pub(super) fn sends(call: &Call) -> bool {
     call.name.as_deref().is_some_and(sends_at_once)
 }
@@ -126,7 +128,8 @@ pub(super) fn sends_at_once(name: &str) -> bool {
     )
 }
 
-/// Returns what an interruptible sleep in a call of a family is for. `lock` makes that for a lock of a kind at an address.
+/// Returns what an interruptible sleep in a call of the family is for. `lock` makes the value for a lock, of its kind
+/// and address.
 pub(super) fn what_of(
     family: Family,
     arguments: [Option<u64>; 3],
@@ -136,7 +139,7 @@ pub(super) fn what_of(
     match family {
         Family::Time => For::Time,
         Family::Futex if is_mutex(arguments) => lock("futex", address),
-        // A condition variable of glibc has two words side by side, for waiters in turn.
+        // A condition variable of glibc has two words side by side, which waiters use in turn.
         Family::Futex => For::Word {
             address: address & !7,
         },
@@ -151,15 +154,15 @@ pub(super) fn what_of(
     }
 }
 
-/// `FUTEX_WAIT` for the value 2: a mutex that has waiters, as glibc, musl and Rust's library have it; or a
-/// priority-inheriting one (`FUTEX_LOCK_PI`, `FUTEX_LOCK_PI2`).
+/// Returns whether the futex call waits for a mutex: `FUTEX_WAIT` for the value 2, which means a mutex with waiters
+/// in glibc, musl and Rust's library; or a mutex with priority inheritance (`FUTEX_LOCK_PI`, `FUTEX_LOCK_PI2`).
 pub(super) fn is_mutex([_, operation, value]: [Option<u64>; 3]) -> bool {
     let command = operation.map(|operation| operation & 0x7f);
     let value = value.map(|value| value & 0xffff_ffff);
     matches!(command, Some(6 | 13)) || (matches!(command, Some(0 | 9)) && value == Some(2))
 }
 
-/// Whether a thread that waits in such a call waits for room for what it writes, or for a connection that it asks for.
+/// Returns whether a thread in the call waits for room for what it writes, or for a connection for which it asks.
 pub(super) fn waits_for_room(name: &str) -> bool {
     role(name) == Role::Sends
         || matches!(
@@ -168,22 +171,22 @@ pub(super) fn waits_for_room(name: &str) -> bool {
         )
 }
 
-/// Whether bytes are taken in such a call.
+/// Returns whether the call takes bytes.
 pub(super) fn receives(call: &Call) -> bool {
     (call.name.as_deref()).is_some_and(|name| role(name) == Role::Receives)
 }
 
-/// Whether such a call waits for several descriptors.
+/// Returns whether the call waits for several descriptors.
 pub(super) fn of_several(call: &Call) -> bool {
     (call.name.as_deref()).is_some_and(|name| waits_for_several(name, call.arguments[1]))
 }
 
-/// Whether it is a poll of two descriptors, as for the output and the errors of one child.
+/// Returns whether the call is a poll of two descriptors, for example for the output and the errors of one child.
 pub(super) fn of_two(call: &Call) -> bool {
     matches!(call.name.as_deref(), Some("poll" | "ppoll")) && call.arguments[1] == Some(2)
 }
 
-/// What a sleeping thread waits for, as a kernel function on its stack says (Linux 6.1 to 6.18), whatever the call.
+/// Reasons for a sleep by a kernel function on the stack (Linux 6.1 to 6.18). They hold for any call.
 const BY_FUNCTION: [(By, &str); 10] = [
     // io_uring/io-wq.c, io_uring/sqpoll.c: a worker of a ring, which is in no call of its own
     (By::Work, "io_wq_worker io_sq_thread"),
@@ -193,8 +196,8 @@ const BY_FUNCTION: [(By, &str); 10] = [
         By::Time,
         "timerfd_read timerfd_read_iter hrtimer_nanosleep drm_wait_vblank_ioctl drm_crtc_queue_sequence_ioctl",
     ),
-    // Nothing is asked for: fs/notify, fs/signalfd.c, drivers/tty, drivers/input, fs/eventpoll.c, a guest without work
-    // (virt/kvm).
+    // The thread asks for nothing: fs/notify, fs/signalfd.c, drivers/tty, drivers/input, fs/eventpoll.c, a guest
+    // without work (virt/kvm).
     (
         By::Events,
         "inotify_read fanotify_read signalfd_dequeue signalfd_read signalfd_read_iter n_tty_read evdev_read mousedev_read ep_poll \
@@ -209,7 +212,8 @@ const BY_FUNCTION: [(By, &str); 10] = [
     ),
     // kernel/exit.c, kernel/fork.c
     (By::Child, "do_wait kernel_wait4 wait_for_vfork_done"),
-    // fs/pipe.c: the other end of a FIFO that it opens. net/core/stream.c: room for what it wrote, before it closes.
+    // fs/pipe.c: the other end of a FIFO that the thread opens. net/core/stream.c: the bytes that it wrote before it
+    // closes.
     (By::Data, "wait_for_partner sk_stream_wait_close"),
     // fs/locks.c
     (
@@ -240,11 +244,11 @@ enum By {
     Io,
     Data,
     Work,
-    /// A request of a ring, of which nothing else tells what for.
+    /// A request of a ring, for an unknown purpose.
     Ring,
 }
 
-/// Returns what the innermost function that tells says.
+/// Returns the reason of the innermost function that has one.
 fn by_function(stack: &str) -> Option<By> {
     let of = |function: &str| {
         let row = |(_, functions): &&(By, &str)| functions.split(' ').any(|one| one == function);
@@ -257,14 +261,15 @@ fn by_function(stack: &str) -> Option<By> {
     };
     let innermost = functions().next();
     functions().find_map(of).or(match innermost {
-        // Where the functions of the scheduler are left out, as BPF's stacks have it: they sleep in these for nothing else.
+        // BPF's stacks leave out the functions of the scheduler. In these two functions a thread sleeps for nothing
+        // else.
         Some("get_signal") => Some(By::Stop),
         Some("kernel_clone") => Some(By::Child),
         _ => None,
     })
 }
 
-/// Whether the thread sleeps in a Unix socket (net/unix/af_unix.c), to which no packet comes.
+/// Returns whether the thread sleeps in a Unix socket (net/unix/af_unix.c), to which no packets come.
 fn of_unix_socket(wait: &Wait) -> bool {
     let stack = wait.stack.as_ref();
     stack.is_some_and(|stack| {
@@ -273,27 +278,27 @@ fn of_unix_socket(wait: &Wait) -> bool {
     })
 }
 
-/// Whether an interrupt ended the sleep, as a timer does.
+/// Returns whether an interrupt ended the sleep, as a timer does.
 fn by_timer(wait: &Wait) -> bool {
     let context = wait.waker.as_ref().map(|waker| waker.context);
     context == Some(Some(Context::Interrupt))
 }
 
-/// Whether the call is one to sleep for some time.
+/// Returns whether the call is one that sleeps for a chosen time.
 pub(crate) fn sleeps_on_purpose(wait: &Wait) -> bool {
     (wait.call.as_ref()).is_some_and(|call| family(call) == Family::Time)
 }
 
-/// What a stack says: the cause that a function of its own has, and what is waited for.
+/// Result for a stack of the kernel: the cause of an operation, and the reason for the sleep.
 type Told = (Option<Why>, Option<By>);
 
-/// What a stack of the program says.
+/// Result for a stack of the program.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Program {
-    /// Where in it the thread waits; 0 where no function has a name.
+    /// Where in the program the thread waits; 0 where no function has a name.
     pub(super) place: Name,
     pub(super) says: Option<Says>,
-    /// Whether it is in a signal's handler.
+    /// Whether the thread is in a signal handler.
     pub(super) handles_signal: bool,
 }
 
@@ -301,9 +306,9 @@ pub(super) struct Program {
 pub(super) struct Sleeps {
     stacks: HashMap<Text, Told>,
     recent: Recent<Told>,
-    /// By where a stack lies in memory, with the stack, so that it stays there.
+    /// Results by the stack's address in memory. The stack is kept too, so that no other stack gets its address.
     programs: HashMap<u64, (Text, Program), Quick>,
-    /// Whether the source tells softirqs and hard interrupts apart.
+    /// Whether the source distinguishes softirqs from hard interrupts.
     softirqs: bool,
 }
 
@@ -326,7 +331,7 @@ impl Sleeps {
         })
     }
 
-    /// Returns where in its program a thread waits, and what its functions say.
+    /// Returns where in its program a thread waits, and what the functions on its stack mean.
     pub(super) fn program(&mut self, wait: &Wait, paths: &mut Paths) -> Program {
         let Some(stack) = &wait.user_stack else {
             return Program::default();
@@ -379,7 +384,7 @@ impl Sleeps {
         };
         let address = wait.call.as_ref().map_or(0, address);
         match self.program(wait, paths).says {
-            // It waits by a condition variable of glibc, which has two words side by side.
+            // The lock is built from a condition variable of glibc, which has two words side by side.
             Some(Says::Lock(kind)) if kind != "lock" => return lock(kind, address & !7, paths),
             Some(Says::Lock(kind)) => return lock(kind, address, paths),
             Some(Says::LooksAt(kind)) if by == Some(By::Time) || sleeps_on_purpose(wait) => {
@@ -418,7 +423,7 @@ impl Sleeps {
         let blocked = wait.state == Some(State::Blocked);
         match family(call) {
             Family::Data | Family::Child | Family::Other if wait.for_io == Some(true) => For::Io,
-            // Only a signal's absence ends it: not for bytes, which may never come.
+            // The sleep is uninterruptible, so it is not for bytes, which may never come.
             Family::Data if blocked => For::Something,
             family => what_of(family, call.arguments, |kind, address| {
                 lock(kind, address, paths)
@@ -426,7 +431,7 @@ impl Sleeps {
         }
     }
 
-    /// Returns what the spans tell that end after the sleep does.
+    /// Returns what the thread waited for, according to a span that ended after the sleep.
     pub(super) fn told_by(span: &Span, submitter: Option<&str>, paths: &mut Paths) -> Option<For> {
         let name = |text: &Option<Text>, or: &str, paths: &mut Paths| {
             paths.name(text.as_ref().unwrap_or(&or.into()))
@@ -469,8 +474,8 @@ impl Sleeps {
         })
     }
 
-    /// Returns who or what ended the sleep. `disk_done`: whether a request ended when the thread was woken, one of its
-    /// own or any.
+    /// Returns the thread or thing that ended the sleep. `disk_done` returns whether a disk request ended when the
+    /// thread was woken: one of its own (`true`), or any (`false`).
     pub(super) fn ended(
         &mut self,
         wait: &Wait,
@@ -479,7 +484,7 @@ impl Sleeps {
         is_kernel: impl Fn(u32) -> bool,
     ) -> Ended {
         let Some(waker) = wait.waker.as_ref().filter(|_| wait.woken.is_some()) else {
-            // Some kernels hide wakings. A sleep for a time that is over had its time.
+            // Some kernels hide wakings. A sleep for a chosen time that is over ended by its timer.
             return match what {
                 For::Time if wait.ran.is_some() => Ended::Timer,
                 _ => Ended::Nobody,
@@ -525,7 +530,7 @@ impl Sleeps {
             (For::Io, _) => return Ended::Disk,
             _ => {}
         }
-        // The end of its own request to a disk may show by an eventfd or a ring.
+        // The end of the thread's own disk request may show by an eventfd or a ring.
         if family == Family::Events && disk_done(true) {
             return Ended::Disk;
         }
@@ -536,7 +541,7 @@ impl Sleeps {
         match family {
             Family::Events | Family::Socket | Family::Data if sent => Ended::By(waker.task.tid),
             Family::Events if self.is_timeout(wait) => Ended::Timeout,
-            // The timers of these calls are hard interrupts, packets are softirqs.
+            // The timers of these calls are hard interrupts, and packets are softirqs.
             Family::Events if soft => Ended::Network,
             Family::Events if self.softirqs => Ended::Timeout,
             Family::Socket | Family::Data if of_unix_socket(wait) => Ended::Timeout,
@@ -548,7 +553,8 @@ impl Sleeps {
         }
     }
 
-    /// Whether the sleep was as long as the time that the thread named: the arguments that tell are the third of poll.
+    /// Returns whether the sleep was as long as the timeout in the call. Only poll has the timeout among the recorded
+    /// arguments: its third.
     #[allow(clippy::unused_self)]
     fn is_timeout(&self, wait: &Wait) -> bool {
         let Some(call) = &wait.call else { return false };

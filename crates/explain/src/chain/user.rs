@@ -1,17 +1,18 @@
-//! What the program's own functions on the stack of a sleeping thread tell: where in it the thread waits, and locks that no call names.
+//! Reads the program's own functions on a sleeping thread's stack: where in the program it waits, and for locks that
+//! no call names.
 
 use crate::stack::frames;
 
-/// Functions of a place that are named.
+/// Most functions of a place that are named.
 const MOST_NAMED: usize = 3;
-/// Characters of one.
+/// Most characters of one function's name.
 const LONGEST: usize = 48;
 
 pub(super) const INTERPRETER: &str = "global lock of Python";
 const AT_BARRIER: &str = "others at the barrier";
 
-/// Functions in which a thread does nothing but wait for a lock, or for the last one at a barrier, by the lock. A condition variable, an eventfd or `epoll_wait` below them
-/// looks like a wait for work.
+/// Functions in which a thread only waits for a lock, or for the last thread at a barrier; by the name of the lock.
+/// Without them, a condition variable, an eventfd or `epoll_wait` below them looks like a wait for work.
 const LOCKS: [(&str, &str); 7] = [
     // glibc's nptl; libgomp/barrier.c and openmp/runtime/src/kmp_csupport.cpp, whose threads without work wait in other functions;
     // Rust's library/std/src/sync/barrier.rs.
@@ -45,14 +46,14 @@ const LOCKS: [(&str, &str); 7] = [
     ),
 ];
 
-/// Functions that wait for a lock as well as for work: Python makes its condition variables, and so its queues, of plain locks. Python/thread_pthread.h,
-/// Python/lock.c.
+/// Functions that wait for a lock as well as for work. Python builds its condition variables, and so its queues, from
+/// plain locks. Python/thread_pthread.h, Python/lock.c.
 const LOCKS_OR_NOT: &str = "PyThread_acquire_lock_timed PyMutex_LockTimed";
 
-/// Functions above those in which it is work. Modules/_queuemodule.c
+/// Functions above those that make the wait one for work. Modules/_queuemodule.c
 const QUEUES: &str = "queue_SimpleQueue_get queue_SimpleQueue_get_impl";
 
-/// Functions in which a sleep on purpose is one between two looks whether a lock is free, by the lock.
+/// Functions in which a thread sleeps on purpose between looks at a lock; by the name of the lock.
 const LOOKED_AT: [(&str, &str); 1] = [
     // src/main.c: sqliteDefaultBusyCallback(), whose name a library without symbols does not have.
     (
@@ -62,34 +63,35 @@ const LOOKED_AT: [(&str, &str); 1] = [
     ),
 ];
 
-/// Functions in which a thread of a run time's scheduler has nothing to run: Go's src/runtime/proc.go, tokio's
-/// src/runtime/scheduler/multi_thread/worker.rs and src/runtime/blocking/pool.rs. Its threads wake each other all the time, of which none asks for anything.
+/// Functions in which a thread of a runtime's scheduler has nothing to run: Go's src/runtime/proc.go, tokio's
+/// src/runtime/scheduler/multi_thread/worker.rs and src/runtime/blocking/pool.rs. Such threads wake each other all
+/// the time, but none of them asks for anything.
 const WITHOUT_WORK: &str = "runtime.stopm runtime.netpoll runtime.sysmon worker::Context::park worker::Context::park_timeout \
      worker::Context::park_internal blocking::pool::Inner::run";
 
 /// Functions in which a wait with a timeout is a sleep on purpose.
 const SLEEPS: &str = "pg_sleep JVM_Sleep JavaThread::sleep JavaThread::sleep_nanos";
 
-/// The function to which a signal's handler returns, and what is shown in its place.
+/// The function to which a signal handler returns, and the name that is shown for it.
 const RESTORER: &str = "__restore_rt";
 const HANDLER: &str = "signal handler";
 
-/// What the functions say.
+/// Meaning of the functions on a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Says {
-    /// It waits for this lock.
+    /// The thread waits for this lock.
     Lock(&'static str),
-    /// Where it sleeps on purpose, it looks now and then whether this lock is free.
+    /// The thread polls this lock if it sleeps on purpose.
     LooksAt(&'static str),
-    /// It sleeps on purpose, where a timer ends that.
+    /// The thread sleeps on purpose if a timer ends the sleep.
     Sleeps,
-    /// It waits for a lock, or for work.
+    /// The thread waits for a lock or for work.
     LockOrNot,
-    /// It has nothing to run, where a thread of its own process ends that.
+    /// The thread has nothing to run if a thread of its own process ends the sleep.
     Work,
 }
 
-/// Returns what the innermost function that tells says.
+/// Returns the meaning of the innermost function that has one.
 pub(super) fn says(stack: &str) -> Option<Says> {
     if waits_in_team(stack) {
         return Some(Says::Lock(AT_BARRIER));
@@ -114,13 +116,14 @@ pub(super) fn says(stack: &str) -> Option<Says> {
     tells.or_else(or_not)
 }
 
-/// Whether a thread is in the handler of a signal, so that what it did before goes on only after it.
+/// Returns whether the thread is in a signal handler. The interrupted code goes on only after the handler.
 pub(super) fn handles_signal(stack: &str) -> bool {
     frames(stack).any(|frame| frame == RESTORER)
 }
 
-/// Whether a thread waits in libgomp, whose functions have no names, for the others of its parallel region: right below the function that gcc
-/// made of the region, or below the call that began it. Threads of the pool without a region have neither.
+/// Returns whether a thread waits in libgomp for the others of its parallel region. libgomp's functions have no
+/// names, so the function below them decides: the one that gcc made of the region, or the call that began the region.
+/// Idle threads of the pool have neither.
 fn waits_in_team(stack: &str) -> bool {
     let is_library = |frame: &&str| frame.starts_with("libgomp.so");
     let mut user = frames(stack)
@@ -134,8 +137,8 @@ fn waits_in_team(stack: &str) -> bool {
     outer.is_some_and(|name| name.contains("._omp_fn.") || name.starts_with("GOMP_parallel"))
 }
 
-/// Returns where in the program a thread waits: the innermost functions that have a name, outermost first. Those of the C library and of
-/// a language's run time that only carry out the wait are left out.
+/// Returns where in the program a thread waits: the innermost functions that have a name, outermost first. Functions
+/// of the C library or of a language's runtime that only carry out the wait are left out.
 pub(super) fn place(stack: &str) -> Option<String> {
     let named = frames(stack).rev().filter_map(function);
     let handler = |name| if name == RESTORER { HANDLER } else { name };
@@ -152,13 +155,14 @@ pub(super) fn place(stack: &str) -> Option<String> {
     (!place.is_empty()).then(|| place.join(" > "))
 }
 
-/// Returns the function of a frame without its arguments; `None` where it is an address or one of the kernel.
+/// Returns the name of a frame's function without its arguments; `None` for an address and for functions of the
+/// kernel.
 fn function(frame: &str) -> Option<&str> {
     let unknown = frame.starts_with("0x") || frame.contains("+0x") || frame.starts_with('[');
     if unknown || frame.ends_with("_[k]") {
         return None;
     }
-    // C++ has arguments behind the name, C a compiler's suffix.
+    // A C++ name ends with its arguments, a C name may end with a suffix of the compiler.
     let name = match frame.find('(') {
         Some(at) if at > 0 => &frame[..at],
         _ => frame,
@@ -171,13 +175,13 @@ fn function(frame: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Whether a function is `wanted`, in whatever namespace, and whatever its library's prefix of internal names.
+/// Returns whether a function is `wanted`, in any namespace and with any number of leading underscores.
 fn is(name: &str, wanted: &str) -> bool {
     let bare = name.trim_start_matches('_');
     bare == wanted || (bare.strip_suffix(wanted)).is_some_and(|before| before.ends_with("::"))
 }
 
-/// Whether a function only carries out a wait for the one that called it.
+/// Returns whether a function only carries out a wait for its caller.
 fn carries_out(name: &str) -> bool {
     const BEGINS: [&str; 10] = [
         "_", "pthread_", "sem_", "mtx_", "cnd_", "std::", "core::", "alloc::", "<std::", "futex",
@@ -190,7 +194,7 @@ fn carries_out(name: &str) -> bool {
         || CALLS.split_ascii_whitespace().any(|one| one == name)
 }
 
-/// Whether a function is the first of a thread, which tells nothing.
+/// Returns whether a function is the first of a thread, which says nothing about the place.
 fn begins_thread(name: &str) -> bool {
     const FIRST: &str = "main _start start_thread thread_native_entry clone clone3";
     name.starts_with("__libc_start") || FIRST.split(' ').any(|one| one == name)

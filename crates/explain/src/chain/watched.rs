@@ -1,4 +1,4 @@
-//! Sums of waits within a stretch of time, of one thread or of all: what a stall consists of.
+//! Sums the waits within a window of time, of one thread or of all: the parts of a stall.
 
 use std::collections::HashSet;
 
@@ -9,10 +9,10 @@ use super::history::Piece;
 use super::path::{HopId, Paths};
 use super::{Graph, Idleness, Last};
 
-/// The time of a stall.
+/// The window of time of a stall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StallWindow {
-    /// The thread whose waits count; `None`: those of all.
+    /// The thread whose waits count; `None`: all threads.
     pub tid: Option<u32>,
     /// Nanoseconds on the trace's clock.
     pub begin_ns: u64,
@@ -20,7 +20,7 @@ pub struct StallWindow {
     pub end_ns: u64,
 }
 
-/// A window, and the waits in it so far.
+/// A window, and the sums of the waits in it so far.
 #[derive(Debug)]
 pub(super) struct Windowed {
     window: StallWindow,
@@ -52,7 +52,7 @@ impl Windowed {
         (first.unwrap_or(at), clipped)
     }
 
-    /// A wait of `tid` is over: it slept, and then had no CPU.
+    /// Books a wait of `tid`: a sleep, and the wait for a CPU after it.
     pub(super) fn waited(
         &mut self,
         paths: &Paths,
@@ -68,7 +68,7 @@ impl Windowed {
         self.totals.queued(paths, tid, at, &queue);
     }
 
-    /// A sleep of `tid` from `at` on is over.
+    /// Books a sleep of `tid` that began at `at`.
     pub(super) fn slept(
         &mut self,
         paths: &Paths,
@@ -88,17 +88,18 @@ impl Windowed {
 }
 
 impl Graph {
-    /// Sums the waits of `windows` by themselves, too. To be called before the first event.
+    /// Sums the waits of each of `windows` separately, too. Must be called before the first event.
     pub fn watch(&mut self, windows: &[StallWindow]) {
         self.windows = windows.iter().copied().map(Windowed::new).collect();
     }
 
-    /// All events were given: returns the waits in each window of [`Graph::watch`], the most time first.
+    /// Ends the graph after the last event. Returns the waits in each window of [`Graph::watch`], the most time
+    /// first.
     pub(crate) fn watched(&mut self) -> Vec<Vec<Waiting>> {
         self.commit_all();
         let windows = std::mem::take(&mut self.windows);
         let of = |mut windowed: Windowed| {
-            // Workers keep the names of their work.
+            // Workers' names need the record of their work.
             windowed.totals.works_as(&mut self.totals);
             let all = std::mem::replace(&mut self.totals, windowed.totals);
             let waiting = self.waiting(&HashSet::new());

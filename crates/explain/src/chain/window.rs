@@ -1,4 +1,4 @@
-//! Windows of a thread's time: where it went, over all threads, and a picture of one.
+//! Windows of a thread's time: sums by chain over all threads, and a picture of one window.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::history::{Line, Piece};
 use super::path::{Hop, PathId, Quick};
 use super::{Graph, MOST_PARENTS, follow};
 
-/// Steps of a picture.
+/// Most steps of a picture.
 const MOST_STEPS: usize = 256;
 
 /// Pieces of a window in the order of time.
@@ -21,7 +21,8 @@ impl Pieces {
         Pieces(pieces.to_vec())
     }
 
-    /// Keeps the order of the first pieces alone where there are more than `most`.
+    /// Keeps the order of the first [`MOST_STEPS`] pieces only, and sums the rest by chain, if there are more than
+    /// `most` pieces.
     pub(crate) fn bound(&mut self, most: usize) {
         if self.0.len() > most {
             let mut rest = Sums::default();
@@ -32,12 +33,12 @@ impl Pieces {
     }
 }
 
-/// Time by chain.
+/// Nanoseconds by chain.
 #[derive(Debug, Default)]
 pub(crate) struct Sums(HashMap<PathId, u64, Quick>);
 
 impl Sums {
-    /// Adds what `pieces` have of each chain.
+    /// Adds the time of each of `pieces` to its chain.
     pub(crate) fn add(&mut self, pieces: &Pieces) {
         for piece in &pieces.0 {
             *self.0.entry(piece.path).or_default() += piece.ns;
@@ -46,7 +47,8 @@ impl Sums {
 }
 
 impl Graph {
-    /// Appends to `pieces` what the thread `tid` did from `from` to `to`, at which it has a CPU. They add up to that time.
+    /// Appends to `pieces` what the thread `tid` did from `from` to `to`, when it has a CPU. They add up to that
+    /// time.
     pub(crate) fn window(&mut self, tid: u32, from: u64, to: u64, pieces: &mut Pieces) {
         let mut line = Line(std::mem::take(&mut pieces.0));
         let (threads, paths) = (&self.threads, &mut self.paths);
@@ -54,13 +56,14 @@ impl Graph {
         pieces.0 = line.0;
     }
 
-    /// Returns until when the past of `tid` does not change any more; `None` where nothing is kept of it.
+    /// Returns the time before which the past of `tid` cannot change any more; `None` where nothing is known of the
+    /// thread.
     pub(crate) fn settled(&self, tid: u32) -> Option<u64> {
         let thread = self.threads.get(&tid)?;
         thread.past.last_begin()
     }
 
-    /// Returns the ends of the chains of `sums`, the most time first. They add up to the time of all.
+    /// Returns the ends of the chains of `sums`, the most time first. They add up to the time of all chains.
     pub(crate) fn parts(&self, sums: &Sums) -> Vec<Link> {
         let mut tree = Tree::default();
         for (&path, &ns) in &sums.0 {
@@ -77,7 +80,7 @@ impl Graph {
         heaviest.map_or_else(Vec::new, |(&path, _)| self.stops_of(path))
     }
 
-    /// Returns `pieces`, which begin at `begin`, as a picture; of more than [`MOST_STEPS`] the first.
+    /// Returns `pieces`, the first of which begins at `begin`, as a picture of at most [`MOST_STEPS`] steps.
     pub(crate) fn steps(&self, pieces: &Pieces, begin: u64) -> Vec<Step> {
         let mut at = begin;
         let mut steps: Vec<Step> = Vec::new();
@@ -100,7 +103,8 @@ impl Graph {
         let stop = |(index, hop): (usize, &Hop)| {
             let (label, tid) = self.label(*hop, &hops[..index]);
             Stop {
-                // The thread that has the CPU is behind; the row is that of who waits for it.
+                // The label names the thread that has the CPU. The row of the picture belongs to the thread that
+                // waits for it.
                 task: (self.comm(hop.actor)).map(|comm| comm.to_string()),
                 tid: match label.task == self.comm(hop.actor) {
                     true => tid,
