@@ -1,7 +1,7 @@
-//! What to try, and what in the trace speaks for it.
+//! Advice: what to try, with the evidence in the trace.
 //!
-//! Each rule rests on counts that are in the record, so that a reader can check it. A pair whose round trips
-//! cost 2 switches needs none. Thresholds are a fifth of a switch a round trip: less is not worth a change.
+//! Each rule rests on counts that are in the record, so a reader can check them. A pair whose round trips cost 2
+//! switches needs no advice. Most thresholds are a fifth of a switch per round trip: less is not worth a change.
 
 use stopgap_events::order::SortRows;
 use stopgap_events::units::Nanos;
@@ -12,19 +12,19 @@ use stopgap_stats::explain::{
 use crate::verdict::{lost, named};
 use crate::why;
 
-/// A cause with this many switch-outs a round trip or more is worth a change.
+/// Switch-outs per round trip from which a cause is worth a change.
 const WORTH: f64 = 0.2;
 
-/// Round trips that a rule needs.
+/// Fewest round trips for a rule.
 const ENOUGH: u64 = 10;
 
-/// A server that answers a round trip with this many calls or more should join its answers.
+/// Calls per round trip from which a server should join its answers.
 const MANY_REPLIES: f64 = 1.5;
 
-/// A cause must have this share of the lost time, or of the time in slow memory operations, to be worth advice.
+/// Share of the lost time, or of the time in slow memory operations, from which a cause is worth advice.
 const WORTH_ADVICE: f64 = 0.3;
 
-/// Returns what to try, by every rule that applies.
+/// Returns the advice of every rule that applies.
 pub(crate) fn advise(findings: &Findings) -> Vec<Advice> {
     let mut all = Vec::new();
     for pair in &findings.switches.pairs {
@@ -51,8 +51,8 @@ fn sum<'a>(causes: impl Iterator<Item = &'a Cause>) -> u64 {
     causes.map(|cause| cause.count).sum()
 }
 
-/// The server is pre-empted by the client that it has just answered. A batch task pre-empts nobody when it is woken
-/// (kernel/sched/fair.c, check_preempt_wakeup_fair).
+/// Advises SCHED_BATCH where the client that was just answered pre-empts the server. A batch task pre-empts nobody
+/// when it is woken (kernel/sched/fair.c, check_preempt_wakeup_fair).
 fn sched_batch(pair: &Pair, causes: &[Cause]) -> Option<Advice> {
     let mine = || {
         causes.iter().filter(|cause| {
@@ -66,7 +66,7 @@ fn sched_batch(pair: &Pair, causes: &[Cause]) -> Option<Advice> {
     };
     let count = sum(mine());
     let share = per_trip(count, pair);
-    // Causes go by name: more than the pair's own switches are those of other threads of these names.
+    // Causes are counted by name. More of them than the pair has switches belong to other threads of these names.
     let own = pair.per_roundtrip.mean.unwrap_or(0.0);
     if share < WORTH || share > own {
         return None;
@@ -85,7 +85,8 @@ fn sched_batch(pair: &Pair, causes: &[Cause]) -> Option<Advice> {
     })
 }
 
-/// A blocking read is woken by room to write, too; a poll for input is not (net/unix/af_unix.c, unix_write_space).
+/// Advises poll where room to write wakes a blocking read. A poll for input is not woken by it (net/unix/af_unix.c,
+/// unix_write_space).
 fn poll(pair: &Pair, causes: &[Cause]) -> Option<Advice> {
     let woken = causes.iter().filter(|cause| {
         let call = cause.call.as_deref().unwrap_or_default();
@@ -181,26 +182,26 @@ fn short_calls(findings: &Findings) -> Option<Advice> {
     })
 }
 
-/// Less lost time than this needs no advice.
+/// Nanoseconds: less lost time needs no advice.
 const LOST_NS: u64 = 100_000_000;
 
-/// The end of a chain, with what was waited for.
+/// The end of a chain, and the cause of the wait.
 #[derive(PartialEq)]
 struct End<'f> {
-    /// The cause of the wait whose end it is.
+    /// The cause of the wait that this end explains.
     what: &'f str,
     cause: &'f str,
     task: Option<&'f str>,
     ns: u64,
 }
 
-/// Advises by what is behind a third of the lost time or more: of each end of the chains, one line.
+/// Returns one advice for each end of chains that has a third of the lost time or more.
 fn waits(findings: &Findings) -> Vec<Advice> {
     let waiting = findings.chains.iter().flat_map(|chains| &chains.waiting);
     of_waits(&waiting.collect::<Vec<_>>(), LOST_NS)
 }
 
-/// Advises by these waits, where they lost `least_ns` together.
+/// Returns advice for these waits, if they lost at least `least_ns` together.
 pub(crate) fn of_waits(waiting: &[&Waiting], least_ns: u64) -> Vec<Advice> {
     let stalled = || {
         let waiting = waiting.iter();
@@ -239,10 +240,10 @@ fn ends_of<'f>(links: &'f [Link], what: &'f str, waiter: &'f str, ends: &mut Vec
             ends_of(&link.links, &link.cause, by, ends);
             continue;
         }
-        // Who sleeps on purpose is the thread before.
+        // The thread in front of the timer sleeps on purpose.
         let task = match &*link.cause {
             "timer" => Some(waiter),
-            // Its own requests: to put them off would make it wait longer.
+            // These are its own requests. Putting them off would make it wait longer.
             "disk" if link.task.as_deref() == Some(waiter) => None,
             _ => link.task.as_deref(),
         };
@@ -260,7 +261,7 @@ fn ends_of<'f>(links: &'f [Link], what: &'f str, waiter: &'f str, ends: &mut Vec
     }
 }
 
-/// Returns the word, what to do, and what speaks for it.
+/// Returns the word, what to do, and the evidence.
 fn of_end(end: &End<'_>) -> Option<(&'static str, String, String)> {
     let unknown = end.task.is_none() && matches!(end.cause, "disk" | "run-queue");
     if unknown {
@@ -295,7 +296,7 @@ fn of_end(end: &End<'_>) -> Option<(&'static str, String, String)> {
         ),
         ("delayed-ack", _) => (
             "tcp-nodelay",
-            "send a message by one call (writev), or set TCP_NODELAY on the socket of who sends it in parts".to_owned(),
+            "send each message with one call (writev), or set TCP_NODELAY on the sender's socket".to_owned(),
             "waits for an acknowledgement that TCP held back".to_owned(),
         ),
         ("running", "lock" | "mmap_lock") => (
@@ -308,7 +309,7 @@ fn of_end(end: &End<'_>) -> Option<(&'static str, String, String)> {
     })
 }
 
-/// `; it was called 23 times, 4.60 s together, the longest 200 ms`: in slow operations or not.
+/// Returns a clause about all calls of a shrinker: `; it was called 23 times, 4.60 s together, the longest 200 ms`.
 fn calls_of(function: &str, memory: &Memory) -> String {
     let of_it = |one: &&Reclaim| one.function.as_deref() == Some(function);
     let rows = || memory.reclaim.iter().flatten().filter(of_it);

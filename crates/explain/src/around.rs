@@ -1,5 +1,5 @@
-//! The cause of one stall: the waits of its window, followed as in any explanation ([`crate::chain`]), and of them the one that took
-//! most with the end of its chain.
+//! Finds the cause of one stall: follows the waits of its window as in any explanation ([`crate::chain`]), and takes
+//! the cause that took most of the time, with the end of its chain.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::advice;
 use crate::chain::StallWindow;
 use crate::why::{self, Kind};
 
-/// Less within a window explains no stall.
+/// Nanoseconds: less time than this within a window does not explain a stall.
 const LEAST_NS: u64 = 1_000_000;
-/// A mark says that something was late; how long before it that was, it does not say.
+/// Nanoseconds before a mark that count as its stall. A mark only says that something was late, not for how long.
 const BEFORE_MARK_NS: u64 = 1_000_000_000;
-/// Waits with their chains in a record.
+/// Most waits, with their chains, in a record.
 const MOST_WAITING: usize = 10;
 
-/// Returns the window of each trigger of a stall, in their order.
+/// Returns the window of each trigger of a stall, in the order of the triggers.
 #[must_use]
 pub fn windows(stall: &Stall) -> Vec<StallWindow> {
     let of = |trigger: &Trigger| {
@@ -35,8 +35,8 @@ pub fn windows(stall: &Stall) -> Vec<StallWindow> {
     stall.triggers.iter().map(of).collect()
 }
 
-/// Returns the cause of each trigger of a stall, in their order; `None` where the trace has none. `waiting` has the waits within
-/// each of [`windows`].
+/// Returns the cause of each trigger of a stall, in the order of the triggers; `None` where the trace has none.
+/// `waiting` has the waits within each of [`windows`].
 #[must_use]
 pub fn causes(stall: &Stall, waiting: &[Vec<Waiting>]) -> Vec<Option<Cause>> {
     let causes = stall.triggers.iter().zip(waiting);
@@ -48,8 +48,9 @@ pub fn causes(stall: &Stall, waiting: &[Vec<Waiting>]) -> Vec<Option<Cause>> {
     causes.map(of).collect()
 }
 
-/// Returns the trigger that leads a stall, and its cause: a late frame, else memory pressure whose cause took as much time as that of
-/// any thread that fired, else who waits for a disk, else the thread that lost most. `causes` are those of [`causes`].
+/// Returns the trigger that leads a stall, and its cause. A late frame comes first. Then memory pressure, if its
+/// cause took at least as much time as that of any thread with a trigger; then a thread that waited for a disk; then
+/// the thread that lost most. `causes` are those of [`causes`].
 #[must_use]
 pub fn headline<'s>(stall: &'s Stall, causes: &[Option<Cause>]) -> (Option<&'s Trigger>, Cause) {
     let causes = stall.triggers.iter().zip(causes);
@@ -62,10 +63,10 @@ pub fn headline<'s>(stall: &'s Stall, causes: &[Option<Cause>]) -> (Option<&'s T
             .as_ref()
             .is_some_and(|end| end.cause == "disk");
         let kind = match trigger.kind {
-            // Somebody has asked for it.
+            // Somebody asked to watch frames.
             TriggerKind::Frame => 4,
             TriggerKind::MemoryPressure if time_of(cause) >= greatest => 3,
-            // A thread that waits for the disk says who it is.
+            // A thread that waits for the disk names itself, which pressure does not.
             _ if by_disk && trigger.tid.is_some() => 2,
             TriggerKind::IoPressure => 1,
             _ => 0,
@@ -81,7 +82,7 @@ pub fn headline<'s>(stall: &'s Stall, causes: &[Option<Cause>]) -> (Option<&'s T
     }
 }
 
-/// Returns what to try first against a cause; `None` where its chains end with nothing that somebody can change.
+/// Returns what to try first against a cause; `None` if nobody can change the ends of its chains.
 #[must_use]
 pub fn advice(cause: &Cause) -> Option<Advice> {
     let own = |row: &&Waiting| word_of(row) == cause.word;
@@ -89,7 +90,7 @@ pub fn advice(cause: &Cause) -> Option<Advice> {
     advice::of_waits(&waits, LEAST_NS).into_iter().next()
 }
 
-/// How long threads waited for what a cause names.
+/// Returns how long threads waited for the cause.
 fn time_of(cause: &Cause) -> u64 {
     let rows = cause
         .waiting
@@ -98,7 +99,7 @@ fn time_of(cause: &Cause) -> u64 {
     rows.map(|row| row.total_ns).sum()
 }
 
-/// Says how long before the trace the loss of a thread began, where that is a part of it to speak of.
+/// Returns a clause that says how long before the trace a thread's loss began, if that is at least 1 ms.
 fn before(stall: &Stall, trigger: &Trigger) -> String {
     let began = trigger.begin_ns.unwrap_or(stall.from_ns);
     match stall.from_ns.saturating_sub(began) {
@@ -110,7 +111,7 @@ fn before(stall: &Stall, trigger: &Trigger) -> String {
     }
 }
 
-/// The cause of what the trace does not have.
+/// Returns the cause `unknown`, with the reason.
 fn unknown(stall: &Stall, trigger: Option<&Trigger>) -> Cause {
     let why = match trigger {
         Some(trigger) if trigger.at_ns < stall.from_ns => {
@@ -142,7 +143,7 @@ fn unknown(stall: &Stall, trigger: Option<&Trigger>) -> Cause {
     }
 }
 
-/// The word that a part of an operation has for a wait whose chain has the word `cause`.
+/// Returns the word that parts of an operation have for this wait.
 #[must_use]
 pub fn word_of(waiting: &Waiting) -> &'static str {
     match waiting.idleness {
@@ -153,7 +154,7 @@ pub fn word_of(waiting: &Waiting) -> &'static str {
     match &*waiting.cause {
         "continue" => "stopped",
         "data" | "events" | "word" | "signal" => "answer",
-        "time" => "answer", // it looks now and then whether one is there
+        "time" => "answer", // the thread polls for an answer
         "priority-inversion" => "run-queue",
         word => why::of_word(word).map_or("unknown", |cause| cause.word),
     }
@@ -163,14 +164,14 @@ fn is_memory(word: &str) -> bool {
     why::of_word(word).is_some_and(|cause| cause.kind == Kind::Memory)
 }
 
-/// Returns the cause of a trigger by the waits of its window; `None` where none of them makes it.
+/// Returns the cause of a trigger from the waits of its window; `None` if none of them explains it.
 fn cause(trigger: &Trigger, waiting: &[Waiting]) -> Option<Cause> {
     let own = trigger.tid.is_some();
-    // A stop is a cause of the stopped thread's own trigger only: other threads go on.
+    // A stop is a cause only for the stopped thread itself: other threads go on.
     let lost =
         |one: &&Waiting| one.idleness == Idleness::Stalled && (own || word_of(one) != "stopped");
     let mut rows: Vec<&Waiting> = waiting.iter().filter(lost).collect();
-    // What a frame takes is late, whether its thread ran or waited.
+    // A frame is late by all of its time, whether its thread ran or waited.
     let ran = match trigger.kind {
         TriggerKind::Frame => {
             let length = trigger.at_ns.saturating_sub(trigger.begin_ns?);
@@ -179,11 +180,12 @@ fn cause(trigger: &Trigger, waiting: &[Waiting]) -> Option<Cause> {
         _ => 0,
     };
     if own && (sum(&rows) + ran) * 2 < trigger.measured_ns.unwrap_or(2 * LEAST_NS) {
-        // Its call was asked for, or who asks whom shows later than when it fired.
+        // Idle waits count, too: somebody asked to watch this call, or it became known only after the trigger which
+        // thread asks.
         rows = waiting.iter().collect();
     }
     if trigger.kind == TriggerKind::MemoryPressure {
-        // Pages that come back from the disk are pressure, too; what a call waits for at a disk is not.
+        // Memory pressure includes pages that come back from the disk, but not a call's own wait for a disk.
         rows.retain(|row| word_of(row) != "io" || row.call.is_none());
     }
     let all = sum(&rows) + ran;
@@ -201,7 +203,7 @@ fn cause(trigger: &Trigger, waiting: &[Waiting]) -> Option<Cause> {
         fitting.max_by_key(|(_, ns)| **ns).map(|(word, _)| *word)
     };
     let word = match trigger.kind {
-        // Reclaim is why pages were gone that come back.
+        // Reclaim had taken the pages that come back, so it comes first.
         TriggerKind::MemoryPressure => {
             greatest(is_memory).or_else(|| greatest(|word| word == "io"))
         }
@@ -247,7 +249,7 @@ fn cause(trigger: &Trigger, waiting: &[Waiting]) -> Option<Cause> {
     })
 }
 
-/// The thread of a trigger, which ran for too long.
+/// Names the thread of a trigger as the culprit: it ran for too long.
 fn itself(trigger: &Trigger, share: f64) -> Culprit {
     let task = trigger.task.clone();
     Culprit {
@@ -263,16 +265,16 @@ fn sum(rows: &[&Waiting]) -> u64 {
     rows.iter().map(|row| row.total_ns).sum()
 }
 
-/// The chain to the end that most of some waits have.
+/// A chain, to the end that most of the waits have.
 struct Chain<'w> {
     waiting: &'w Waiting,
     links: Vec<&'w Link>,
-    /// Time of all waits with this end.
+    /// Time in nanoseconds of all waits with this end.
     ns: u64,
 }
 
 impl<'w> Chain<'w> {
-    /// `rows` is not empty.
+    /// Returns the chain to the end that has most of the time of `rows`, which is not empty.
     fn of(rows: &[&'w Waiting]) -> Chain<'w> {
         let mut paths: Vec<Chain<'w>> = Vec::new();
         for row in rows {
@@ -285,7 +287,7 @@ impl<'w> Chain<'w> {
                 });
             }
         }
-        // The same end may be reached in several ways.
+        // Several chains may lead to the same end.
         let mut sums: BTreeMap<_, u64> = BTreeMap::new();
         for path in &paths {
             *sums.entry(path.key()).or_default() += path.ns;
@@ -309,7 +311,7 @@ impl<'w> Chain<'w> {
 
     fn key(&self) -> (&'w str, Option<u32>, Option<&'w str>) {
         let end = self.links.last();
-        // On purpose: whose purpose.
+        // Several threads may sleep on purpose, so the sleeper is part of the key.
         let sleeper = end.filter(|end| end.task.is_none());
         let sleeper = sleeper.and_then(|_| self.links.iter().rev().nth(1));
         (
@@ -319,7 +321,7 @@ impl<'w> Chain<'w> {
         )
     }
 
-    /// The hops from the waiting thread to the end, with the end's share of `whole` where it is not all of it.
+    /// Returns the hops from the waiting thread to the end, with the end's share of `whole` if it is less than 95 %.
     fn text(&self, whole: u64) -> String {
         let mut hops = vec![self.waiting.text.clone()];
         for link in &self.links {
@@ -329,7 +331,7 @@ impl<'w> Chain<'w> {
             {
                 hop = hop.replacen(&**task, &format!("{task} ({tid})"), 1);
             }
-            // A wait for a CPU says so in its only link, and better.
+            // A wait for a CPU has a single link, which repeats the wait and adds behind which thread it was.
             if hops.last().is_some_and(|last| hop.starts_with(&**last)) {
                 hops.pop();
             }
@@ -343,10 +345,10 @@ impl<'w> Chain<'w> {
         format!("{}{part}", hops.join(" > "))
     }
 
-    /// Returns who or what is at the end; `None` where the wait itself is all that is known.
+    /// Returns the thread or thing at the end; `None` if only the wait itself is known.
     fn culprit(&self, all: u64) -> Option<Culprit> {
         let end = self.links.last()?;
-        // A timer is the doing of who sleeps.
+        // A timer belongs to the thread that sleeps.
         let who = match &end.task {
             Some(_) => Some(*end),
             None => self

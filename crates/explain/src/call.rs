@@ -1,4 +1,4 @@
-//! System calls by what they are for. Names are the kernel's, without `sys_`.
+//! System calls by their purpose. Names are the kernel's, without `sys_`.
 
 use stopgap_events::words;
 use stopgap_trace::Text;
@@ -6,13 +6,13 @@ use stopgap_trace::Text;
 /// The part of a call in a round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It hands data to a peer.
+    /// It sends data to a peer.
     Sends,
-    /// It takes data from a peer; freeing them makes room, which may wake the peer.
+    /// It takes data from a peer. That makes room, which may wake the peer.
     Receives,
-    /// It waits for one of several.
+    /// It waits for one of several descriptors.
     Waits,
-    /// Nothing.
+    /// It has no part.
     Other,
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn role(name: &str) -> Role {
     }
 }
 
-/// The operations whose time is taken apart.
+/// Families of operations whose time is divided by cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Family {
     Mmap,
@@ -42,7 +42,7 @@ pub(crate) enum Family {
     Poll,
     /// Any other call.
     Call,
-    /// No call: the program's own code, where it is kept from a CPU.
+    /// No call: the program's own code, while it is kept from a CPU.
     Computing,
 }
 
@@ -63,7 +63,7 @@ words!(
 );
 
 impl Family {
-    /// The family of a call.
+    /// Returns the family of a call.
     pub(crate) fn of_call(name: &str) -> Family {
         match name {
             "mmap" | "mmap2" => Family::Mmap,
@@ -78,7 +78,7 @@ impl Family {
         }
     }
 
-    /// Whether it is about the memory map or its pages.
+    /// Returns whether it is about the memory map or its pages.
     pub(crate) fn is_memory(self) -> bool {
         !matches!(
             self,
@@ -86,28 +86,28 @@ impl Family {
         )
     }
 
-    /// Whether time on a CPU in it is no loss: the call, or the program itself, works.
+    /// Returns whether CPU time in it is work and no loss: in the call, or in the program's own code.
     pub(crate) fn works(self) -> bool {
         matches!(self, Family::Poll | Family::Call | Family::Computing)
     }
 }
 
-/// A system call that a thread is in.
+/// The system call of a thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) name: Text,
     pub(crate) role: Role,
-    /// The first argument: of those that send, receive or map a file, the descriptor or the address.
+    /// The first argument: the descriptor of calls that send or receive, the address of calls that map.
     pub(crate) first: Option<u64>,
 }
 
-/// The name of a call, where the trace has only its number `call 9`. Numbers differ between
-/// architectures, which a trace does not name.
+/// Returns the name of a call; `call 9` if the trace has only its number. Numbers differ between architectures, which
+/// a trace does not name.
 pub(crate) fn name_of(number: u32, name: Option<&Text>) -> Text {
     name.map_or_else(|| format!("call {number}").into(), Text::clone)
 }
 
-/// The descriptor that stands for another file, or for none, after a call with this first argument and result.
+/// Returns the descriptor that refers to another file, or to none, after a call with this first argument and result.
 pub(crate) fn opened(name: &str, first: Option<u64>, result: Option<i64>) -> Option<u64> {
     match name {
         "close" => first,
@@ -119,7 +119,7 @@ pub(crate) fn opened(name: &str, first: Option<u64>, result: Option<i64>) -> Opt
     }
 }
 
-/// Whether a call waits for several descriptors; of `poll` its second argument says for how many.
+/// Returns whether a call waits for several descriptors. The second argument of `poll` is their number.
 pub(crate) fn waits_for_several(name: &str, second: Option<u64>) -> bool {
     match name {
         "poll" | "ppoll" => second.is_some_and(|count| count > 1),

@@ -1,7 +1,7 @@
-//! How a client and a server talk: what a model of the two needs to know.
+//! How a client and a server talk: the facts that a model of the two needs.
 //!
-//! [`crate::Explainer`] says which threads are a pair; here their events are looked at a second time, because who is a
-//! pair shows only after its first request.
+//! [`crate::Explainer`] finds the pairs. This module reads the events a second time, because a pair shows only after
+//! its first request.
 //!
 //! ```text
 //! client  send ..... receive  user  send ..... receive  user  send
@@ -9,8 +9,8 @@
 //!         |- counted ---------------|- counted -----------|
 //! ```
 //!
-//! Counted is from flush to flush: a flush is a send of the client after a reply. What begins before the first one and
-//! after the last one is in nothing.
+//! Counted is the time between flushes. A flush is a send of the client after a reply. Nothing counts before the
+//! first flush and after the last one.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -28,42 +28,42 @@ pub struct Exchange {
     pub client: u32,
     /// The thread that answers.
     pub server: u32,
-    /// Their names, as they were called last; `None` where nobody said.
+    /// Their last names; `None` where no event has one.
     pub names: (Option<Text>, Option<Text>),
-    /// Round trips: flushes that another followed.
+    /// Round trips: flushes after which another one came.
     pub roundtrips: u64,
-    /// Switch-outs of both that have to do with the other: it got the CPU, or ended the sleep.
+    /// Switch-outs of each thread in which the other one got the CPU or ended the sleep.
     pub switches: u64,
     /// Calls by which the client sent.
     pub sends: u64,
     /// Calls by which the server sent.
     pub replies: u64,
-    /// CPU time of the client outside of system calls, in nanoseconds; `None` where no row tells of its calls.
+    /// CPU time of the client outside of system calls, in nanoseconds; `None` if its calls have no rows.
     pub client_user_ns: Option<u64>,
-    /// CPU time of the server outside of system calls, in nanoseconds; `None` where no row tells of its calls.
+    /// CPU time of the server outside of system calls, in nanoseconds; `None` if its calls have no rows.
     pub server_user_ns: Option<u64>,
     /// Calls in which the client waits for descriptors, by name.
     pub client_waits: BTreeMap<Text, u64>,
     /// Calls in which the server waits for descriptors, by name.
     pub server_waits: BTreeMap<Text, u64>,
-    /// The most descriptors that a poll of the server names, or the highest (and one) of a select.
+    /// The most descriptors of a poll of the server, or the highest descriptor plus one of a select.
     pub server_descriptors: Option<u64>,
-    /// Whether both ran on one CPU alone; `None` where no event says on which.
+    /// Whether both always ran on the same CPU; `None` if no event names a CPU.
     pub one_cpu: Option<bool>,
 }
 
-/// One of the two, as the events go.
+/// State of one of the two threads.
 #[derive(Debug, Default)]
 struct Side {
     tid: u32,
     name: Option<Text>,
-    /// Since when it runs outside of system calls.
+    /// When it last began to run outside of system calls.
     user_since: Option<u64>,
-    /// The call that it is in.
+    /// Its current call.
     call: Option<(Text, Option<u64>)>,
-    /// The descriptor on which it sends to the other.
+    /// The descriptor on which it sends to the other thread.
     descriptor: Option<u64>,
-    /// Whether the trace has rows for its calls. Without them only its waits and wakings are known.
+    /// Whether its calls have rows. Without them, only its waits and wakings are known.
     calls: bool,
     since: Activity,
 }
@@ -83,25 +83,25 @@ struct Activity {
 struct Pair {
     client: Side,
     server: Side,
-    /// The first flush and the last one: what comes before the first does not count.
+    /// The first flush and the last one. Nothing counts before the first.
     flushes: Option<(u64, u64)>,
     cpus: Vec<u32>,
-    /// CPU time outside of calls, of the client and of the server.
+    /// CPU time in nanoseconds outside of calls, of the client and of the server.
     user_ns: (u64, u64),
     total: Exchange,
 }
 
-/// Takes the events of a trace a second time, switches and wake-ups as waits; gives what each pair did. Memory grows with
-/// pairs only.
+/// Takes the events of a trace a second time, with waits in place of switches and wake-ups. Returns what each pair
+/// did. Memory grows with the number of pairs only.
 #[derive(Debug)]
 pub struct Exchanges {
     pairs: Vec<Pair>,
-    /// Thread -> its pairs, and whether it is the client there.
+    /// For each thread its pairs, and whether it is the client there.
     of: HashMap<u32, Vec<(usize, bool)>>,
 }
 
 impl Exchanges {
-    /// For `pairs` of a client and a server, from [`crate::Explainer::pairs`].
+    /// Creates the counts for `pairs` of a client and a server, from [`crate::Explainer::pairs`].
     #[must_use]
     pub fn new(pairs: &[(u32, u32)]) -> Exchanges {
         let mut of: HashMap<u32, Vec<(usize, bool)>> = HashMap::new();
@@ -118,7 +118,7 @@ impl Exchanges {
         }
     }
 
-    /// The next event.
+    /// Takes the next event.
     pub fn event(&mut self, event: &Event) {
         let now = event.time.0;
         let Some(tid) = event.tid else { return };
@@ -140,7 +140,7 @@ impl Exchanges {
         }
     }
 
-    /// What each pair did, the most round trips first; those without one are left out.
+    /// Returns what each pair did, the most round trips first. Pairs without a round trip are left out.
     #[must_use]
     pub fn finish(self) -> Vec<Exchange> {
         let of = |pair: Pair| Exchange {
@@ -199,7 +199,7 @@ impl Pair {
                     With::Nobody => return,
                     With::One(_) | With::Anybody => {}
                 }
-                // A flush may have come since.
+                // A flush may have come since the thread left.
                 match flushes {
                     Some((first, last)) if left < last => {
                         self.total.switches += u64::from(left >= first);
@@ -235,21 +235,21 @@ impl Pair {
         }
     }
 
-    /// A side has woken the other at `at`.
+    /// Notes that a side has woken the other at `at`.
     fn wakes(&mut self, client: bool, waker: &Waker, at: u64) {
         let side = self.side(client);
         let Some(call) = &waker.call else { return };
         if role(&name_of(call.number, call.name.as_ref())) != Role::Sends {
             return;
         }
-        // The send that made them a pair is the first; rows tell of those that follow.
+        // The send that made them a pair is the first one. Rows show the later ones.
         if side.descriptor.is_none() || !side.calls && side.descriptor == call.arguments[0] {
             side.descriptor = call.arguments[0];
             self.sends(client, at);
         }
     }
 
-    /// A side sends to the other at `at`. Nothing counts before it is known on which descriptors both do.
+    /// Notes that a side sends to the other at `at`. Nothing counts before both descriptors are known.
     fn sends(&mut self, client: bool, at: u64) {
         if self.client.descriptor.is_none() || self.server.descriptor.is_none() {
             return;
@@ -271,7 +271,7 @@ impl Pair {
         self.side(client).since.sends += 1;
     }
 
-    /// A round trip is over.
+    /// Counts a round trip that has ended.
     fn add(&mut self, [client, server]: [Activity; 2]) {
         let total = &mut self.total;
         total.roundtrips += 1;

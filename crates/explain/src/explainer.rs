@@ -1,4 +1,4 @@
-//! The one pass over the events.
+//! The one pass over the events of a trace.
 
 mod actions;
 mod sampled;
@@ -28,7 +28,7 @@ use crate::tids::Tids;
 use crate::why::Why;
 use crate::windows::{Who, Window, Windows};
 
-/// Takes events, in the order of the trace; gives [`Findings`].
+/// Takes events in the order of the trace and returns [`Findings`].
 ///
 /// ```
 /// use stopgap_trace::Metadata;
@@ -41,28 +41,28 @@ pub struct Explainer {
     pub(crate) metadata: Metadata,
     pub(crate) options: Options,
     pub(crate) threads: Tids<Thread>,
-    /// The thread that was heard of last on each CPU.
+    /// The thread that was last seen on each CPU.
     cpus: HashMap<u32, u32, Quick>,
-    /// Processes that the recorder followed, where it recorded others, too.
+    /// Processes that the recorder followed, if it also recorded others.
     pub(crate) followed: HashSet<u32, Quick>,
     /// Threads that have begun to end, and when.
     ending: VecDeque<(u64, u32)>,
-    /// Makes waits of rows that are none.
+    /// Joins switches and wake-ups to waits, for sources without waits.
     rows: Option<Rows>,
     pub(crate) graph: Graph,
-    /// What the sleep of a wait was for: allocated once.
+    /// Buffer for the causes of one wait's sleep; allocated once.
     sleep: Vec<(Why, u64)>,
-    /// Operations that are over, for others.
+    /// Ended operations whose memory the next ones use.
     #[expect(
         clippy::vec_box,
         reason = "they are moved from thread to thread as they are"
     )]
     spare: Vec<Box<Operation>>,
-    /// Causes of sleep by their stacks.
+    /// Cache of the causes of sleeps, by stack.
     stacks: Recent<Option<Why>>,
-    /// Threads that were ever followed.
+    /// All threads that were ever followed.
     pub(crate) ever_followed: HashSet<u32>,
-    /// The first thread of the first process that was followed, as far as it lived.
+    /// The life of the first thread of the first followed process, as far as it was seen.
     run: Option<Run>,
     /// Whether the recorded program has begun.
     begun: bool,
@@ -97,7 +97,7 @@ struct Run {
     end: u64,
 }
 
-/// Rows that become waits.
+/// Rows of a source without waits, on their way to waits.
 #[derive(Default)]
 struct Rows {
     waits: Waits,
@@ -106,14 +106,14 @@ struct Rows {
     ready: VecDeque<Event>,
 }
 
-/// Which kinds of events came at all: what never came is not known.
+/// Kinds of events that the trace has. If a kind never came, what it would say is unknown.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seen {
     pub(crate) switches: bool,
     pub(crate) wakings: bool,
     pub(crate) stacks: bool,
     pub(crate) calls: bool,
-    /// Begins and ends of calls, not only calls in which somebody waits.
+    /// Whether begins and ends of calls have rows, not only calls in which a thread waits.
     pub(crate) call_rows: bool,
     pub(crate) nameless_calls: bool,
     pub(crate) faults: bool,
@@ -121,20 +121,20 @@ pub(crate) struct Seen {
     pub(crate) compaction: bool,
     pub(crate) locks: bool,
     pub(crate) samples: bool,
-    /// Time of followed threads of which a hidden switch leaves unknown whether they had a CPU.
+    /// Nanoseconds of followed threads for which a hidden switch leaves unknown whether they had a CPU.
     pub(crate) untold_ns: u64,
 }
 
-/// Switch-outs between marks. A switch-out is told when its thread runs again, which may be frames later.
+/// Switch-outs between marks. A switch-out becomes known when its thread runs again, which may be frames later.
 #[derive(Default)]
 pub(crate) struct Frames {
     /// Begins of the last frames, and their switch-outs so far.
     last: VecDeque<(u64, u64)>,
-    /// Those before.
+    /// Switch-outs of the frames before.
     counts: Counts,
 }
 
-/// Frames to which switch-outs may still be added.
+/// Most frames to which switch-outs may still be added.
 const OPEN_FRAMES: usize = 1 << 16;
 
 impl Frames {
@@ -172,14 +172,14 @@ impl Frames {
 /// How long after its exit the last wait of a thread may come.
 const AFTER_EXIT_NS: u64 = 1_000_000_000;
 
-/// Operations that are kept for others.
+/// Most ended operations whose memory is kept.
 const MOST_SPARE: usize = 64;
 
-/// Threads and names that are kept; each takes some 2 KiB.
+/// Most threads and names that are kept. Each takes about 2 KiB.
 const MOST_KEPT: usize = 1 << 18;
 
 impl Explainer {
-    /// Nothing has happened yet.
+    /// Creates an explainer that has seen no event.
     #[must_use]
     pub fn new(metadata: &Metadata, options: Options) -> Explainer {
         Explainer {
@@ -218,8 +218,8 @@ impl Explainer {
         }
     }
 
-    /// The next row of a source that has switches and wake-ups in place of waits. All rows of a trace come by this
-    /// method, or all by [`Explainer::event`].
+    /// Takes the next row of a source that has switches and wake-ups in place of waits. All rows of a trace must come
+    /// through this method, or all through [`Explainer::event`].
     pub fn row(&mut self, row: Event) {
         let mut rows = self.rows.take().unwrap_or_default();
         let late = row.time < rows.time;
@@ -229,16 +229,16 @@ impl Explainer {
         for event in rows.ready.drain(..) {
             self.event(&event);
         }
-        // What is made of a row may stand in order.
+        // The waits that come from late rows may be in order, so the rows are counted here.
         self.disordered = self.disordered.max(disordered + u64::from(late));
         self.rows = Some(rows);
     }
 
-    /// The next event; switches and wake-ups come as waits. Constant time, but for the end of a thread: that looks at all
-    /// that are followed.
+    /// Takes the next event, of a source that has waits. Takes constant time, except at the end of a thread, which
+    /// costs a look at all followed threads.
     pub fn event(&mut self, event: &Event) {
         let time = event.time.0;
-        // A wait tells the past.
+        // A wait or a span is about the time before its event.
         let begin = match &event.kind {
             Kind::Wait(wait) => wait.left.0.min(time),
             Kind::Span(span) => span.begin.0.min(time),
@@ -270,7 +270,7 @@ impl Explainer {
                 self.counted(name, event.pid);
                 self.mappings.counter(self.at(), name, event.pid, *value);
             }
-            // Another thread may have sent it, which does nothing else of its own there.
+            // Another thread may have sent it. Such an event says nothing about what its thread does.
             Kind::Mark { .. } | Kind::Signal { .. } | Kind::Waits { .. } => {}
             _ => self.action(event),
         }
@@ -289,8 +289,8 @@ impl Explainer {
         }
     }
 
-    /// Says why no more events should be given: the trace has more threads or names than are kept. `None` where there
-    /// is room.
+    /// Returns why no more events should be passed: the trace has more threads or names than are kept. `None` while
+    /// there is room.
     #[must_use]
     pub fn is_full(&self) -> Option<String> {
         let kept = self.threads.len()
@@ -300,18 +300,18 @@ impl Explainer {
         (kept > MOST_KEPT).then(|| format!("it has more than {MOST_KEPT} threads and names"))
     }
 
-    /// So many rows were earlier than one before them, whatever was made of them.
+    /// Notes that this many rows of the source were earlier than a row before them.
     pub fn out_of_order(&mut self, rows: u64) {
         self.disordered = self.disordered.max(rows);
     }
 
-    /// The rest of the trace cannot be read, because of `why`.
+    /// Notes that the rest of the trace cannot be read, because of `why`.
     pub fn cut_short(&mut self, why: impl Into<String>) {
         self.cut_short = Some(why.into());
     }
 
-    /// The threads that asked and answered each other so far: client and server. Where the recorder followed some, pairs
-    /// of one of those.
+    /// Returns the pairs of client and server that have asked and answered so far. If the recorder followed threads,
+    /// only pairs with one of these.
     #[must_use]
     pub fn pairs(&self) -> Vec<(u32, u32)> {
         let traced = |tid| self.threads.get(tid).is_some_and(|thread| thread.traced);
@@ -322,18 +322,19 @@ impl Explainer {
             .collect()
     }
 
-    /// Sums the waits of `windows` by themselves, too. To be called before the first event.
+    /// Sums the waits within each of `windows`, too. Must be called before the first event.
     pub fn watch(&mut self, windows: &[StallWindow]) {
         self.graph.watch(windows);
     }
 
-    /// All events were given: what they show.
+    /// Ends the pass after the last event, and returns the findings.
     #[must_use]
     pub fn finish(self) -> Findings {
         self.finish_watched().0
     }
 
-    /// All events were given: what they show, and the waits in each window of [`Explainer::watch`].
+    /// Ends the pass after the last event. Returns the findings, and the waits in each window of
+    /// [`Explainer::watch`].
     #[must_use]
     pub fn finish_watched(mut self) -> (Findings, Vec<Vec<Waiting>>) {
         if let Some(mut rows) = self.rows.take() {
@@ -364,14 +365,14 @@ impl Explainer {
         (findings::record(self), watched)
     }
 
-    /// The trace ends while `tid` exists.
+    /// Ends the account of `tid`, which still exists when the trace ends.
     fn stops(&mut self, tid: u32) {
         let (now, scheduled) = (self.now, self.scheduled());
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
         let open = thread.open.take();
-        // A call of a thread that went out of sight may have ended unseen, too.
+        // The call of a thread that is no longer seen may have ended unseen, too.
         let lost_sight = open.as_ref().is_some_and(|open| {
             open.wait.began_before && open.wait.state.is_none() && thread.operation.is_some()
         });
@@ -389,18 +390,18 @@ impl Explainer {
         }
     }
 
-    /// Nanoseconds since the first event.
+    /// Returns the nanoseconds since the first event.
     fn at(&self) -> u64 {
         self.now - self.first.unwrap_or(self.now)
     }
 
-    /// Closes a frame where the marker says so.
+    /// Ends a frame if the event is the frame marker.
     fn marks(&mut self, event: &Event) {
         let kind = &event.kind;
         let Some(marker) = &self.options.frame_marker else {
             return;
         };
-        // What was a row of its own before there were waits and spans keeps its word.
+        // Old marker names still work: rows that are now part of waits and spans had names of their own.
         let end = marker.strip_suffix("-end");
         let end = end.map(|end| end.strip_suffix("-wait").unwrap_or(end));
         let is_mark = kind.word() == marker
@@ -428,7 +429,7 @@ impl Explainer {
         }
     }
 
-    /// Follows requests, where they are asked for.
+    /// Passes the event to the requests, if any are followed.
     fn requests(&mut self, event: &Event) {
         let Some(requests) = &mut self.requests else {
             return;
@@ -447,7 +448,7 @@ impl Explainer {
         }
     }
 
-    /// Takes round trips that are over, or never will be.
+    /// Takes the round trips that have ended or will never end.
     fn trips(&mut self) {
         for trip in self.roundtrips.trips.drain(..) {
             let Trip {
@@ -476,7 +477,7 @@ impl Explainer {
         }
     }
 
-    /// The windows of `tid` that are open do not end any more.
+    /// Ends the account of the open windows of `tid`, which will not end any more.
     fn stops_windows(&mut self, tid: u32) {
         self.trips();
         let who = |tid| who(&self.threads, tid, None);
@@ -495,7 +496,8 @@ impl Explainer {
         });
     }
 
-    /// The thread `tid`, which may be new to us. Its life began before the trace, unless a fork was seen.
+    /// Returns the thread `tid`, and creates it if it is new. Its life began before the trace, unless a fork was
+    /// seen.
     fn thread(&mut self, tid: u32, comm: Option<&Text>) -> &mut Thread {
         let first = self.first.unwrap_or(self.now);
         let thread = (self.threads).or_insert_with(tid, || Thread::new(first));
@@ -510,13 +512,13 @@ impl Explainer {
         thread
     }
 
-    /// Whether a thread runs while no wait tells otherwise.
+    /// Returns whether a thread counts as running between its waits.
     fn scheduled(&self) -> bool {
         self.seen.switches
     }
 
-    /// The thread that acts in `event`, which has a CPU; its time is booked up to now. `None` where it is not known or
-    /// nobody (idle).
+    /// Returns the thread that acts in `event` and so has a CPU; its time is booked up to now. `None` for the idle
+    /// task and for an unknown thread.
     fn acts(&mut self, event: &Event) -> Option<u32> {
         let tid = event.tid.filter(|&tid| tid != 0)?;
         self.takes_over(event, tid);
@@ -534,9 +536,9 @@ impl Explainer {
         Some(tid)
     }
 
-    /// An exec of a thread that is not its process's first ends the others and takes the number of the first
-    /// (`de_thread()`, fs/exec.c): it acts under that number even before the exec event. It goes on as `tid`
-    /// where `event` is the first of that.
+    /// Moves the state of a thread to `tid` if `event` is the first one after an exec. An exec of a thread that is
+    /// not the first of its process ends the others and takes the number of the first (`de_thread()`, fs/exec.c). The
+    /// thread acts under that number even before the exec event.
     fn takes_over(&mut self, event: &Event, tid: u32) {
         let old = match &event.kind {
             Kind::Exec { old_tid, .. } => *old_tid,
@@ -562,7 +564,7 @@ impl Explainer {
         }
     }
 
-    /// Ends the operation that `tid` is in, if any. `open`: the trace ends before it does.
+    /// Ends the current operation of `tid`, if any. `open` says that the trace ends before the operation does.
     fn end_operation(&mut self, tid: u32, result: Option<i64>, open: bool) {
         let (now, scheduled) = (self.now, self.scheduled());
         let Some(thread) = self.threads.get_mut(&tid) else {
@@ -599,7 +601,7 @@ impl Explainer {
         }
     }
 
-    /// Begins an operation, which no thread has yet.
+    /// Creates an operation, from a spare one if there is one.
     fn operation(&mut self, family: Family, name: Text, begin: u64) -> Box<Operation> {
         match self.spare.pop() {
             Some(mut operation) => {
@@ -610,7 +612,7 @@ impl Explainer {
         }
     }
 
-    /// Ends the pairs that `tid` is in.
+    /// Ends the pairs of `tid`.
     fn end_pairs(&mut self, tid: u32) {
         let threads = &self.threads;
         self.roundtrips.ended(tid, |tid| {
@@ -623,7 +625,7 @@ impl Explainer {
         });
     }
 
-    /// `tid` is no more.
+    /// Ends the account of `tid`, which no longer exists.
     fn end_thread(&mut self, tid: u32) {
         self.comes_back_unseen(tid);
         self.end_operation(tid, None, false);
@@ -634,7 +636,7 @@ impl Explainer {
         }
     }
 
-    /// Returns the waits of followed threads with what was behind them; `None` without scheduling events.
+    /// Returns the waits of followed threads and the chains behind them; `None` without scheduling events.
     pub(crate) fn chains(&mut self) -> Option<Chains> {
         if !self.seen.switches {
             return None;
@@ -656,7 +658,7 @@ impl Explainer {
         Some(chains)
     }
 
-    /// What the thread `tid` did is complete.
+    /// Adds the complete account of the thread `tid` to the sums.
     fn folds(&mut self, tid: u32, thread: Thread) {
         let leads = thread.traced && thread.pid == Some(tid) && thread.begin < thread.booked;
         if leads && self.run.as_ref().is_none_or(|run| thread.begin < run.begin) {
@@ -674,7 +676,7 @@ impl Explainer {
     }
 }
 
-/// A thread as windows name it.
+/// Returns a thread as windows name it.
 fn who(threads: &Tids<Thread>, tid: u32, comm: Option<&Text>) -> Who {
     let thread = threads.get(&tid);
     Who {

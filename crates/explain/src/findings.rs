@@ -1,4 +1,4 @@
-//! The record, once all events were looked at.
+//! Makes the record after the last event.
 
 use stopgap_events::machine::Missing;
 use stopgap_events::order::SortRows;
@@ -18,10 +18,10 @@ use crate::operation::Operations;
 use crate::verdict;
 use crate::why::Why;
 
-/// Functions of samples that the record has.
+/// Most sampled functions in the record.
 const FUNCTIONS: usize = 20;
 
-/// Returns the record of all that was looked at.
+/// Returns the record of the whole trace.
 pub(crate) fn record(mut all: Explainer) -> Findings {
     all.seen.learn(&all.metadata);
     let mut missing = all.metadata.missing.clone();
@@ -53,7 +53,7 @@ pub(crate) fn record(mut all: Explainer) -> Findings {
         advice: Vec::new(),
         missing,
     };
-    // A process that was too short for the recorder's looks may have been recorded all the same.
+    // A process that lived too briefly for the recorder to find it may be in the trace all the same.
     match all.ever_followed.is_empty() {
         true => nobody_was_meant(&mut findings),
         false => findings.missing.retain(|missing| missing.what != NOBODY),
@@ -63,7 +63,7 @@ pub(crate) fn record(mut all: Explainer) -> Findings {
     findings
 }
 
-/// Leaves out what other threads did, where the processes that were asked for never came.
+/// Removes what other threads did, if none of the processes that should be recorded came.
 fn nobody_was_meant(findings: &mut Findings) {
     if !(findings.missing.iter()).any(|missing| missing.what == NOBODY) {
         return;
@@ -121,10 +121,11 @@ fn losses(all: &Explainer, missing: &mut Vec<Missing>) -> Losses {
     }
 }
 
-/// Less sleep than this in all slow operations of a kind is not worth a line.
+/// Nanoseconds: less sleep than this in all slow operations of a kind is not worth a line.
 const UNEXPLAINED_NS: u64 = 1_000_000;
 
-/// Sleeps in slow operations of which neither an event nor a stack says why, where other sleeps have stacks.
+/// Returns the sleeps in slow operations that neither an event nor a stack explains, in a trace where other sleeps
+/// have stacks.
 fn unexplained(all: &Explainer) -> Vec<Missing> {
     let by_family = all.operations.unexplained.iter();
     let told = by_family.filter(|(_, (_, ns))| all.seen.stacks && *ns >= UNEXPLAINED_NS);

@@ -1,4 +1,4 @@
-//! Things that a thread was in the midst of.
+//! Activities of a thread that can explain its time, such as reclaim or a wait for a lock.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use stopgap_trace::{Activity, Reclaimer, Span, Text};
 
 use crate::why::Why;
 
-/// Something that begins and ends.
+/// An activity, which begins and ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum What {
     Reclaim(Reclaimer, Option<Text>),
     Compaction,
-    /// Whether it is the lock of a memory map, and its address.
+    /// Whether the lock is that of a memory map; its address.
     Lock(bool, Option<u64>),
     Fence,
     /// A wait for a page that is locked or being written.
@@ -21,7 +21,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// Returns what a span is; `None` where it says nothing of why its thread waits.
+    /// Returns the activity of a span; `None` if it does not explain why its thread waits.
     pub(crate) fn of_span(span: &Span) -> Option<What> {
         Some(match span.what {
             Activity::DirectReclaim => What::Reclaim(Reclaimer::Direct, None),
@@ -43,7 +43,7 @@ impl What {
         })
     }
 
-    /// Returns the cause, where it is reclaim or compaction.
+    /// Returns the cause if the activity is reclaim or compaction.
     fn memory(&self) -> Option<Why> {
         match self {
             What::Reclaim(Reclaimer::Direct, _) => Some(Why::DirectReclaim),
@@ -56,8 +56,8 @@ impl What {
         }
     }
 
-    /// Returns the cause, where it is a fence or a lock, and which goes first: a lock's contention lies within the wait for
-    /// the mmap_lock that it belongs to.
+    /// Returns the cause if the activity is a wait, with its rank: the least counts. Contention for a lock lies
+    /// within the wait for the mmap_lock to which it belongs.
     fn wait(&self) -> Option<(u8, Why)> {
         match self {
             What::Fence => Some((0, Why::Fence)),
@@ -69,7 +69,7 @@ impl What {
     }
 }
 
-/// Something that is over.
+/// An activity that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Interval {
     pub(crate) what: What,
@@ -77,18 +77,19 @@ pub(crate) struct Interval {
     pub(crate) end: u64,
 }
 
-/// Intervals that hold at one moment.
+/// The activities at one moment.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Holding<'i> {
     all: &'i [Interval],
-    /// When the first of each of those and of what comes after it begins.
+    /// For each interval, the earliest begin of it and all later ones.
     begins: &'i [u64],
-    /// From this moment to the next one at which something begins or ends.
+    /// From this moment to the next one at which an activity begins or ends.
     moment: (u64, u64),
 }
 
 impl<'i> Holding<'i> {
-    /// Of each interval `begins` says when the first of it and of those after it begins.
+    /// Takes the intervals in the order of their ends. `begins` has, for each interval, the earliest begin of it and
+    /// all later ones.
     pub(crate) fn new(
         (all, begins): (&'i [Interval], &'i [u64]),
         moment: (u64, u64),
@@ -108,7 +109,7 @@ impl<'i> Holding<'i> {
             .filter(move |interval| interval.begin <= from && interval.end >= to)
     }
 
-    /// Returns the innermost of reclaim and compaction. What is inside ends first, so it stands first.
+    /// Returns the innermost of reclaim and compaction. Inner activities end first, so they come first.
     pub(crate) fn memory(self) -> Option<Why> {
         if self.all.is_empty() {
             return None;
@@ -135,7 +136,7 @@ impl<'i> Holding<'i> {
         self.each().any(|interval| interval.what == What::Block)
     }
 
-    /// Returns a fence, a lock or a page.
+    /// Returns the cause of a wait for a fence, a lock or a page.
     pub(crate) fn wait(self) -> Option<Why> {
         if self.all.is_empty() {
             return None;

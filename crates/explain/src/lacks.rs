@@ -1,4 +1,4 @@
-//! What a kind of event that never came would have told, and whether it was recorded at all.
+//! Says what is unknown because a kind of event never came, and whether that kind was recorded at all.
 
 use stopgap_events::machine::Missing;
 use stopgap_stats::explain::{KERNEL_EVENTS, UNSEEN_CALLS};
@@ -6,13 +6,13 @@ use stopgap_trace::Metadata;
 
 use crate::explainer::{Explainer, Seen};
 
-/// Something that only certain events of the kernel tell.
+/// Facts that only certain events of the kernel show.
 struct Subject {
-    /// What is unknown without them.
+    /// The facts that are unknown without the events.
     what: &'static str,
-    /// Their names in a trace's metadata.
+    /// Names of the events in a trace's metadata.
     events: &'static [&'static str],
-    /// Why it is unknown, where the trace does not say which events were recorded.
+    /// The reason that is given if the trace does not say which events were recorded.
     why: &'static str,
 }
 
@@ -62,16 +62,16 @@ const STACKS: Subject = Subject {
 };
 
 impl Subject {
-    /// Returns whether any of its events was switched on; `None` where the trace does not say which were.
+    /// Returns whether one of its events was switched on; `None` if the trace does not say which events were.
     fn recorded(&self, metadata: &Metadata) -> Option<bool> {
         let on = metadata.events.as_ref()?;
-        // BPF programs are at the same tracepoints, under names of their own.
+        // BPF programs are attached to the same tracepoints, under other names.
         let name = |event: &str| event.rsplit(':').next().map(str::to_owned);
         let own = |event: &&str| on.iter().any(|on| name(on) == name(event));
         Some(self.events.iter().any(own))
     }
 
-    /// Returns why it is unknown.
+    /// Returns why the facts are unknown.
     fn why(&self, metadata: &Metadata) -> String {
         let events = || self.events.join(", ");
         match self.recorded(metadata) {
@@ -91,7 +91,7 @@ impl Subject {
 }
 
 impl Seen {
-    /// Marks as seen what was switched on: no such event means that there was none.
+    /// Marks the events that were switched on as seen: if none came, there was none.
     pub(crate) fn learn(&mut self, metadata: &Metadata) {
         let on = |subject: Subject| subject.recorded(metadata) == Some(true);
         self.faults |= on(FAULTS);
@@ -101,10 +101,10 @@ impl Seen {
     }
 }
 
-/// Returns what is unknown because its events are not in the trace, and why they are not.
+/// Returns the facts that are unknown because the trace lacks their events, with the reasons.
 pub(crate) fn never_seen(all: &Explainer) -> Vec<Missing> {
     let (seen, metadata) = (&all.seen, &all.metadata);
-    // A recording without the kernel's events says itself what it does not have, and what that costs.
+    // A recording without the kernel's events says itself what it lacks.
     let says_itself = metadata.missing.iter().any(|m| m.what == KERNEL_EVENTS);
     let subjects = [
         (seen.switches, SWITCHES),
@@ -141,9 +141,9 @@ pub(crate) fn never_seen(all: &Explainer) -> Vec<Missing> {
     missing
 }
 
-/// Returns whether waits name the calls in which they were, and the other calls have no rows.
+/// Returns whether waits name their calls while the other calls have no rows.
 pub(crate) fn lacks_calls(all: &Explainer) -> bool {
-    // By BPF, those that change an address space have rows without the others.
+    // A recording by BPF has rows for the calls that change an address space, and for no others.
     let some = |on: &Vec<String>| on.iter().any(|event| event.ends_with(":sys_mmap"));
     let some = all.metadata.events.as_ref().is_some_and(some);
     let recorded = CALLS.recorded(&all.metadata) == Some(true);

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! events -> Explainer -> thread      state, call and what it is in the middle of
-//!                     -> chain       each wait, followed to who or what ended it; idle or a loss
-//!                     -> switch_cause why each switch-out
-//!                     -> roundtrip    who asks whom, switches a round trip
-//!                     -> windows     frames, requests and round trips: where their time went (request)
-//!                     -> operation    calls, faults and computing, time taken apart (why, interval, stack)
+//!                     -> chain       each wait, followed to its cause; idle or a loss
+//!                     -> switch_cause the cause of each switch-out
+//!                     -> roundtrip    client and server, switches per round trip
+//!                     -> windows     where the time of frames, requests and round trips went (request)
+//!                     -> operation    calls, faults and computing: their time by cause (why, interval, stack)
 //!                     -> memory       mappings over time, reclaim
 //!                     -> short        many short calls that are a stall together
 //!                     -> profile      samples by thread, state and function
@@ -15,11 +15,11 @@
 //! events -> Exchanges -> exchange     how each pair talks, for a model of it (a second pass)
 //! ```
 //!
-//! One pass: events are looked at once and dropped. Memory grows with threads that live at a time (about 1 KiB
-//! each), task names, distinct causes and block requests in flight, never with the number of events.
+//! One pass: each event is looked at once and dropped. Memory grows with the threads that live at a time (about 1 KiB
+//! each), task names, distinct causes and block requests in flight, but not with the number of events.
 //!
-//! What is not in a trace is not known. A thread's time before its first event, a call whose begin was lost, a count
-//! of events that were not captured: each is `unknown`, or `None` with a line in `missing`, never 0.
+//! Unknown times and counts stay unknown: a thread's time before its first event, a call whose begin was lost, events
+//! that were not captured. Each is `unknown`, or `None` with a line in `missing`, never 0.
 
 mod advice;
 pub mod around;
@@ -54,19 +54,20 @@ pub use explainer::Explainer;
 pub use request::Request;
 pub use stopgap_stats::explain::Findings;
 
-/// What to look for.
+/// Options of an explanation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
     /// How many slow operations to keep.
     pub top: usize,
-    /// What marks a frame: a mark's name, a system call's (when it begins), or the word of a kind of event.
+    /// The marker of a frame: a mark's name, the name of a system call (at its begin), or the word of a kind of
+    /// event.
     pub frame_marker: Option<String>,
-    /// What begins and what ends a request.
+    /// The begin and the end of a request.
     pub request: Option<Request>,
 }
 
-/// Share of lost events above which the verdict is `inconclusive`: figures of switches must be right within
-/// some per cent.
+/// Share of lost events above which the verdict is `inconclusive`. Figures of switches must be right within a few per
+/// cent.
 pub const LOSS_LIMIT: f64 = 0.01;
 
 #[cfg(test)]

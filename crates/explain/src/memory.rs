@@ -11,12 +11,12 @@ use stopgap_trace::{Metadata, Text};
 use crate::interval::What;
 use crate::space::Spaces;
 
-/// Points of a curve that are kept; of more, each stands for a stretch of time twice as long.
+/// Most points of a curve. If there are more, each point stands for twice as much time.
 const POINTS: usize = 256;
-/// Processes whose mappings are followed by counters.
+/// Most counters of mappings that are kept.
 const PROCESSES: usize = 1024;
 
-/// A curve with a bounded number of points, of each stretch of time the largest value.
+/// A curve with a bounded number of points: the largest value of each stretch of time.
 #[derive(Debug, Default)]
 struct Curve {
     points: Vec<(u64, i64)>,
@@ -37,7 +37,7 @@ impl Curve {
     }
 }
 
-/// Adds a point, which shares the last one's place where both are of one stretch: the larger stays.
+/// Adds a point. If two points are in one stretch of time, the larger stays.
 fn add(points: &mut Vec<(u64, i64)>, stretch: u64, point: (u64, i64)) {
     match points.last_mut() {
         Some(last) if last.0 / stretch == point.0 / stretch => {
@@ -52,15 +52,15 @@ fn add(points: &mut Vec<(u64, i64)>, stretch: u64, point: (u64, i64)) {
 /// Counts of maps, unmaps and reclaim.
 #[derive(Default)]
 pub(crate) struct Mappings {
-    /// Whether the trace is of a recording: its memory events tell what was mapped when it began.
+    /// Whether the trace is from a recorder. Then its memory events are the mappings that existed when it began.
     recorded: bool,
-    /// By memory events.
+    /// Maps and unmaps by memory events.
     events: Option<(u64, u64)>,
-    /// By system calls that succeeded.
+    /// Maps and unmaps by system calls that succeeded.
     calls: Option<(u64, u64)>,
     live: i64,
     of_events: Followed,
-    /// By a counter's name and its process.
+    /// Counters by name and process.
     counters: BTreeMap<(Text, Option<u32>), Followed>,
     reclaim: BTreeMap<(Text, &'static str, Option<Text>), Sum>,
 }
@@ -101,11 +101,11 @@ impl Followed {
     }
 }
 
-/// Events of a recording that name every call that maps or unmaps: where none came, there was none.
+/// Recorded events that include every call that maps or unmaps: if none came, there was no such call.
 const ALL_CALLS: [&str; 2] = ["bpf:sys_munmap", "bpf:sys_exit"];
 
 impl Mappings {
-    /// Nothing is counted yet of the trace that `metadata` describes.
+    /// Creates counts for the trace that `metadata` describes.
     pub(crate) fn new(metadata: &Metadata) -> Mappings {
         let mut events = metadata.events.iter().flatten();
         Mappings {
@@ -117,12 +117,12 @@ impl Mappings {
         }
     }
 
-    /// Counters and kinds of reclaim that are kept.
+    /// Returns the number of counters and kinds of reclaim that are kept.
     pub(crate) fn len(&self) -> usize {
         self.counters.len() + self.reclaim.len()
     }
 
-    /// `at` is since the first event.
+    /// Takes a memory event, `at` nanoseconds after the first event.
     pub(crate) fn event(&mut self, at: u64, event: &MemoryEvent) {
         let (maps, unmaps) = match event {
             MemoryEvent::Map { .. } => (1, 0),
@@ -138,7 +138,7 @@ impl Mappings {
         self.of_events.add(at, self.live);
     }
 
-    /// A system call has ended.
+    /// Takes a system call that has ended.
     pub(crate) fn call(&mut self, name: &str, result: Option<i64>) {
         let (maps, unmaps) = match name {
             "mmap" | "mmap2" => (1, 0),
@@ -146,14 +146,14 @@ impl Mappings {
             _ => return,
         };
         let calls = self.calls.get_or_insert((0, 0));
-        // Addresses above 2^63 are no errors: only the last page is.
+        // Only results in the last page are errors. Addresses above 2^63 are not.
         if result.is_none_or(|result| !(-4095..0).contains(&result)) {
             calls.0 += maps;
             calls.1 += unmaps;
         }
     }
 
-    /// A counter; those that count mappings are followed.
+    /// Takes a counter, and follows it if it counts mappings.
     pub(crate) fn counter(&mut self, at: u64, name: &Text, pid: Option<u32>, value: i64) {
         let key = (Text::clone(name), pid);
         let room = self.counters.len() < PROCESSES;
@@ -162,10 +162,10 @@ impl Mappings {
         }
     }
 
-    /// The counter that reached most.
+    /// Returns the counter that reached the highest value.
     fn of_counter(&self) -> Option<Live> {
         let most = self.counters.iter().max_by_key(|((name, pid), followed)| {
-            // Where several have as many, the same one each time.
+            // If several counters have that value, always the same one.
             (followed.most, Reverse(pid), Reverse(name))
         });
         let ((name, pid), followed) = most?;
@@ -173,7 +173,7 @@ impl Mappings {
         followed.to_record(&format!("{name}{of}"))
     }
 
-    /// Reclaim or compaction has ended after `wall` ns.
+    /// Takes a reclaim or a compaction that took `wall` ns.
     pub(crate) fn reclaimed(
         &mut self,
         task: Text,
@@ -198,14 +198,14 @@ impl Mappings {
         }
     }
 
-    /// All but what explains the slow ones.
+    /// Returns the record without the fields about slow operations.
     pub(crate) fn to_record(
         &self,
         duration_ns: Option<u64>,
         reclaim_seen: bool,
         spaces: &Spaces,
     ) -> Memory {
-        // Where there are calls, memory events are what was mapped before.
+        // If the trace has calls, its memory events are what was mapped before.
         let counted = self.calls.or(self.events);
         let seconds = duration_ns.filter(|&ns| ns > 0).map(|ns| ns as f64 / 1e9);
         let rate = |count: u64| seconds.map(|seconds| count as f64 / seconds);
@@ -226,7 +226,7 @@ impl Mappings {
         }
     }
 
-    /// Whether anybody would have counted maps.
+    /// Returns whether the trace has anything that counts maps.
     pub(crate) fn counted(&self) -> bool {
         self.events.or(self.calls).is_some()
     }

@@ -1,4 +1,4 @@
-//! One operation whose time is taken apart, and the slowest of all.
+//! Operations: how the time of one is divided by cause, and the slowest of all.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,10 +13,10 @@ use crate::thread::{State, Times, WokenBy};
 use crate::timeline::{self, Stay};
 use crate::why::{Parts, Why};
 
-/// An operation with this excess or more is slow: some 300 times an mmap with its fault.
+/// Nanoseconds of excess from which an operation is slow: about 300 times an mmap with its page fault.
 pub(crate) const SLOW_NS: u64 = 1_000_000;
 
-/// An operation with this excess or more is a stall that people notice.
+/// Nanoseconds of excess from which an operation is a stall that people notice.
 pub(crate) const STALL_NS: u64 = 10_000_000;
 
 /// An operation that has begun.
@@ -25,48 +25,49 @@ pub(crate) struct Operation {
     pub(crate) family: Family,
     pub(crate) name: Text,
     pub(crate) begin: u64,
-    /// Up to when it is known to have lasted, where no event tells of its end.
+    /// The time until which it certainly lasted, if no event shows its end.
     pub(crate) sure: Option<u64>,
-    /// The place in the program, where the operation is known by its waits alone.
+    /// The place in the program, if only its waits show the operation.
     pub(crate) by_waits: Option<Site>,
     pub(crate) length_bytes: Option<u64>,
-    /// How its thread had spent its time when it began.
+    /// How its thread had spent its time before it began.
     pub(crate) times: Times,
-    /// Waits of it, in the order of time.
+    /// Its waits, in the order of time.
     stays: Vec<Stay>,
-    /// How many there were, and the longest.
+    /// The number of its waits, and the longest in nanoseconds.
     waits: u64,
     longest_wait_ns: u64,
-    /// What its thread was in the midst of.
+    /// Activities of its thread, such as reclaim or a wait for a lock.
     intervals: Vec<Interval>,
-    /// Up to when the time is in `parts` already.
+    /// The time up to which `parts` is complete.
     taken: u64,
     parts: Parts,
-    /// CPU time until the kernel had found a hole.
+    /// CPU time in nanoseconds until the kernel had found a hole.
     pub(crate) search_ns: Option<u64>,
     longest_sleep: Longest,
-    /// Time asleep, of which nothing says why.
+    /// Nanoseconds asleep for an unknown reason.
     unexplained_ns: u64,
     /// Samples by innermost kernel function.
     pub(crate) samples: BTreeMap<Text, u64>,
 }
 
-/// A place from which a program calls the kernel, with what it asks for.
+/// A place from which a program calls the kernel, and the call's arguments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Site {
-    /// Number and arguments of the call; `None` in a fault.
+    /// Number and arguments of the call; `None` in a page fault.
     pub(crate) call: Option<(u32, [Option<u64>; 3])>,
     pub(crate) instruction_pointer: Option<u64>,
     pub(crate) stack_pointer: Option<u64>,
 }
 
-/// Waits and intervals of an operation that are kept; of more, those before are taken apart at once.
+/// Most waits and intervals of an operation that are kept. If there are more, the time before is divided at once.
 const KEPT: usize = 1_024;
 
-/// Waits and intervals of which the memory is kept for other operations.
+/// Most waits and intervals for which the memory of an ended operation is reused.
 const SMALL: usize = 16;
 
-/// Who ended the longest sleep that lost time, where that is known, and how long it was.
+/// The thread that ended the longest sleep that lost time, and the length of that sleep in nanoseconds; `None` if it
+/// is unknown.
 #[derive(Debug, Default)]
 struct Longest(Option<(WokenBy, u64)>);
 
@@ -110,7 +111,7 @@ impl Operation {
         }
     }
 
-    /// Begins another one in the place of one that is over, with what that has allocated.
+    /// Begins a new operation in the memory of one that has ended.
     pub(crate) fn again(&mut self, family: Family, name: Text, begin: u64) {
         (self.family, self.name, self.begin) = (family, name, begin);
         (self.sure, self.by_waits, self.length_bytes) = (None, None, None);
@@ -128,12 +129,12 @@ impl Operation {
         }
     }
 
-    /// Whether what it has allocated is little enough to be kept for another one.
+    /// Returns whether the operation's memory is small enough to be kept for the next one.
     pub(crate) fn is_small(&self) -> bool {
         self.stays.capacity() <= SMALL && self.intervals.capacity() <= SMALL
     }
 
-    /// The thread was off its CPU in the operation, which had not ended then.
+    /// Adds a time off the CPU. The operation had not ended then.
     pub(crate) fn stays(&mut self, stay: Stay) {
         if self.stays.len() >= KEPT {
             self.take_apart(stay.left, State::Running);
@@ -143,21 +144,21 @@ impl Operation {
         self.stays.push(stay);
     }
 
-    /// The thread was in the midst of something.
+    /// Adds an activity of the thread.
     pub(crate) fn holds(&mut self, interval: Interval) {
         if self.intervals.len() < KEPT {
             self.intervals.push(interval);
         }
     }
 
-    /// Extends an operation whose end no event tells: it lasts until `at` at least.
+    /// Extends an operation without an end event: it lasts at least until `at`.
     pub(crate) fn lasts(&mut self, at: u64) {
         if let Some(sure) = &mut self.sure {
             *sure = at.max(*sure);
         }
     }
 
-    /// Something that its thread was in the midst of shows that it had begun at `at`.
+    /// Moves the begin back to `at`, because an activity shows that the operation had begun by then.
     pub(crate) fn begins(&mut self, at: u64) {
         if self.taken == self.begin && at < self.begin {
             self.begin = at;
@@ -165,12 +166,12 @@ impl Operation {
         }
     }
 
-    /// The last moment of its last wait.
+    /// Returns the end of its last wait.
     pub(crate) fn last_ran(&self) -> Option<u64> {
         self.stays.last().map(|stay| stay.ran)
     }
 
-    /// Books the time up to `end`; between its waits the thread was in the state `between`.
+    /// Divides the time up to `end`. Between its waits the thread was in the state `between`.
     fn take_apart(&mut self, end: u64, between: State) {
         let mut stays = std::mem::take(&mut self.stays);
         let mut intervals = std::mem::take(&mut self.intervals);
@@ -197,7 +198,8 @@ impl Operation {
         self.parts.sum()
     }
 
-    /// The length without idle waits; of a call that works, and of the program itself, without their CPU time.
+    /// Returns the length in nanoseconds without idle waits. For a call that works, and for the program's own code,
+    /// also without CPU time.
     pub(crate) fn excess(&self) -> u64 {
         let known = |why: &Why| {
             let works = self.family.works() && matches!(why, Why::OnCpu | Why::Unknown);
@@ -205,7 +207,7 @@ impl Operation {
         };
         let parts = self.parts.each().filter(|(why, _)| !known(why));
         let lost: u64 = parts.map(|(_, ns)| ns).sum();
-        // Asleep, though nothing says what for.
+        // The thread slept for an unknown reason. That counts as lost.
         lost + if self.family.works() {
             self.unexplained_ns
         } else {
@@ -213,7 +215,8 @@ impl Operation {
         }
     }
 
-    /// Whether it lost so much that people notice. Who computes for long does not notice a hundredth more of it.
+    /// Returns whether it lost enough time for people to notice. Nobody notices that a long computation takes a
+    /// hundredth longer.
     fn is_stall(&self, excess: u64) -> bool {
         let least = match self.family {
             Family::Computing => STALL_NS.max(self.length() / 10),
@@ -223,19 +226,19 @@ impl Operation {
     }
 }
 
-/// The thread of an operation, and its end.
+/// The thread of an operation, and the operation's end.
 pub(crate) struct Ending {
     pub(crate) task: Text,
     pub(crate) tid: u32,
     pub(crate) result: Option<i64>,
     pub(crate) at: u64,
-    /// What the thread does while no wait of it tells otherwise.
+    /// The state of the thread between its waits.
     pub(crate) between: State,
-    /// Still open when the trace ended.
+    /// Whether the operation was still open when the trace ended.
     pub(crate) open: bool,
 }
 
-/// All operations of a family together.
+/// Sums over the operations of one family.
 #[derive(Default)]
 struct Sum {
     count: u64,
@@ -247,21 +250,21 @@ struct Sum {
     slow_parts: Parts,
 }
 
-/// The slowest operations and the sums of all. Memory: the slowest, and a few parts a family.
+/// The slowest operations, and sums over all. Memory grows with the length of that list and with the families.
 #[derive(Default)]
 pub(crate) struct Operations {
     top: usize,
-    /// The slowest first.
+    /// Slowest first.
     pub(crate) slowest: Vec<Slow>,
-    /// By family, and by name where it is of no other.
+    /// Sums by family. Calls of no other family have a sum for each name.
     sums: BTreeMap<(Family, Option<Text>), Sum>,
-    /// In how many slow memory operations a cause was; each shrinker is one of its own.
+    /// Number of slow memory operations with each cause. Each shrinker is a cause of its own.
     pub(crate) with_cause: BTreeMap<Why, u64>,
     pub(crate) search_ns: Option<u64>,
-    /// The same, only of slow memory operations.
+    /// The same for slow memory operations only.
     slow_search_ns: u64,
     pub(crate) functions: BTreeMap<Text, u64>,
-    /// Slow operations with time asleep of which nothing says why: how many, and how long.
+    /// Number of slow operations with time asleep for an unknown reason, and that time in nanoseconds.
     pub(crate) unexplained: BTreeMap<Family, (u64, u64)>,
 }
 
@@ -273,7 +276,7 @@ impl Operations {
         }
     }
 
-    /// An operation has ended.
+    /// Takes an operation that has ended.
     pub(crate) fn ended(&mut self, operation: &mut Operation, ending: &Ending) {
         let end = operation.sure.unwrap_or(ending.at);
         operation.take_apart(end, ending.between);
@@ -316,7 +319,7 @@ impl Operations {
                 *self.functions.entry(Text::clone(function)).or_default() += count;
             }
         }
-        // Where operations are equally slow, the later one is dropped.
+        // If operations are equally slow, the later one is dropped.
         let key = |slow: &Slow| (Reverse(slow.excess_ns), slow.begin_ns, slow.tid);
         let full = self.slowest.len() >= self.top;
         let least = self.slowest.last().map_or(0, |least| least.excess_ns);
@@ -385,7 +388,7 @@ impl Operations {
         })
     }
 
-    /// The slow memory operations' time by cause.
+    /// Returns the time of slow memory operations by cause.
     pub(crate) fn slow_memory(&self) -> Parts {
         let mut all = Parts::default();
         for ((family, _), sum) in &self.sums {

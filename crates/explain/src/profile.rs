@@ -1,11 +1,11 @@
-//! Samples added up by thread, state and stack. Knows nothing of where samples come from.
+//! Adds up samples by thread, state and stack, from any source.
 //!
 //! ```text
 //! samples -> tree: thread -> state -> outermost function -> ... -> innermost function (own samples)
 //! ```
 //!
-//! Memory is bounded: frames without a name are one frame a file, and beyond [`MOST_NODES`] nodes what is new is one frame
-//! `[not kept]` of its caller.
+//! Memory is bounded. Frames without a name become one frame per file. After [`MOST_NODES`] nodes, new frames become
+//! one frame `[not kept]` below their caller.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -17,52 +17,52 @@ use stopgap_stats::profile::{
 };
 use stopgap_trace::{Stack, Text};
 
-/// Nodes of the tree: some 100 bytes each.
+/// Most nodes of the tree, each of about 100 bytes.
 const MOST_NODES: usize = if cfg!(test) { 1 << 12 } else { 1 << 19 };
-/// Frames of a stack that are kept, from the innermost on; the kernel itself gives 127.
+/// Most frames of a stack that are kept, from the innermost. The kernel gives at most 127.
 const MOST_FRAMES: usize = 255;
-/// Stacks whose way through the tree is remembered, and the bytes that one of them may have.
+/// Most stacks whose way through the tree is remembered, and the most bytes of one of them.
 const MOST_SEEN: usize = 1 << 14;
 const LONGEST_SEEN: usize = 1 << 13;
-/// Letters of a name that are kept: the kernel's have fewer (`KSYM_NAME_LEN`, 512).
+/// Most bytes of a name that are kept. Names of the kernel are shorter (`KSYM_NAME_LEN`, 512).
 const LONGEST_NAME: usize = 600;
-/// Stacks below this share of all samples are added up in the record.
+/// Stacks with less than this fraction (a thousandth) of all samples are added up in the record.
 const SMALLEST: u64 = 1_000;
 
-/// Share of the samples with which a function stands for where most of the time went.
+/// Share of the samples from which a function counts as the place where most of the time went.
 const LARGE: f64 = 0.4;
 
-/// Where the tree begins.
+/// Index of the root.
 const ROOT: u32 = 0;
-/// The name of the root, of nothing else.
+/// Name of the root; no other node has it.
 const NAMELESS: u32 = 0;
 
 struct Node {
     name: u32,
     parent: u32,
-    /// 0 the root, 1 a thread, 2 a state, and then functions.
+    /// 0 for the root, 1 for a thread, 2 for a state, more for functions.
     depth: u16,
     own: u64,
 }
 
-/// Samples added up.
+/// The tree of samples.
 pub(crate) struct Samples {
     names: Vec<Text>,
     numbers: HashMap<Text, u32>,
     nodes: Vec<Node>,
     children: HashMap<(u32, u32), u32>,
-    /// The innermost node of a thread's stack in a system call or in none.
+    /// Cache of leaves: the innermost node by thread, system call and stack.
     seen: HashMap<(u32, Option<Text>, Text), u32>,
     count: u64,
 }
 
 /// Kernel functions in some states of a thread.
 pub(crate) struct Inside<'a> {
-    /// Samples there.
+    /// Samples in these states.
     pub(crate) samples: u64,
     /// Innermost functions and their samples, the most first.
     pub(crate) own: Vec<(&'a str, u64)>,
-    /// The function nearest to the innermost one that was on the stack in 40 % of the samples or more, and in how many.
+    /// The innermost function that was on the stack in at least 40 % of the samples, and in how many.
     pub(crate) below: Option<(&'a str, u64)>,
 }
 
@@ -86,7 +86,7 @@ impl Default for Samples {
 }
 
 impl Samples {
-    /// Adds a sample of a thread named `thread`, which is in the system call `call` as far as is known. `state` says its
+    /// Adds a sample of a thread named `thread`. `call` is its system call, if that is known. `state` returns its
     /// state by call and stack.
     pub(crate) fn add(
         &mut self,
@@ -120,7 +120,7 @@ impl Samples {
         }
     }
 
-    /// The node `name` below `parent`, a new one where there is none.
+    /// Returns the node `name` below `parent`, and creates it if there is none.
     fn below(&mut self, parent: u32, name: &str) -> u32 {
         let long = name.len() > LONGEST_NAME;
         let beyond = long
@@ -164,17 +164,17 @@ impl Samples {
         &self.names[self.nodes[node as usize].name as usize]
     }
 
-    /// The samples of each node and of all below it.
+    /// Returns the samples of each node with all nodes below it.
     fn totals(&self) -> Vec<u64> {
         let mut totals: Vec<u64> = self.nodes.iter().map(|node| node.own).collect();
-        // A node stands behind its parent.
+        // A node comes after its parent.
         for index in (1..totals.len()).rev() {
             totals[self.nodes[index].parent as usize] += totals[index];
         }
         totals
     }
 
-    /// The node of thread, state or frame number `depth` on the way to `node`.
+    /// Returns the ancestor of `node` at `depth`: its thread, its state or a frame.
     fn ancestor(&self, mut node: u32, depth: u16) -> u32 {
         while self.nodes[node as usize].depth > depth {
             node = self.nodes[node as usize].parent;
@@ -182,10 +182,10 @@ impl Samples {
         node
     }
 
-    /// Returns the kernel functions of `thread` in states that `wanted` names.
+    /// Returns the kernel functions of `thread` in states for which `wanted` returns true.
     pub(crate) fn inside(&self, thread: &str, wanted: impl Fn(&str) -> bool) -> Inside<'_> {
         let mut samples = 0;
-        // By function: as the innermost one, and anywhere on the stack.
+        // Samples by function: as the innermost one, and anywhere on the stack.
         let mut functions: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for (node, at) in self.nodes.iter().zip(0_u32..) {
             let its_thread = || self.name(self.ancestor(at, 1));
@@ -222,7 +222,7 @@ impl Samples {
         }
     }
 
-    /// All of it.
+    /// Returns the record of all samples.
     pub(crate) fn to_record(&self, period_ns: Option<u64>) -> Profile {
         let totals = self.totals();
         let mut innermost = Innermost::default();
@@ -252,7 +252,7 @@ impl Samples {
                     states: Vec::new(),
                 });
             thread.innermost.add(Mode::of(self.name(at)), node.own);
-            // A thread that is not kept has no states.
+            // A thread beyond the bound has no states.
             let samples = if node.depth == 1 { node.own } else { samples };
             if node.depth == 2 || node.depth == 1 && samples > 0 {
                 let state = self.name(at).to_string();
@@ -277,7 +277,7 @@ impl Samples {
     fn functions(&self, totals: &[u64]) -> Vec<Function> {
         let mut sums: HashMap<u32, (u64, u64)> = HashMap::new();
         for (node, at) in self.nodes.iter().zip(0_u32..) {
-            // The outermost call of a recursion has the samples of all.
+            // In a recursion, only the outermost call counts the samples of all.
             let mut caller = node.parent;
             while self.nodes[caller as usize].depth > 2
                 && self.nodes[caller as usize].name != node.name
@@ -290,7 +290,7 @@ impl Samples {
                 *own += node.own;
                 *with_calls += if again { 0 } else { totals[at as usize] };
             } else if node.own > 0 {
-                // A thread or a state that is not kept.
+                // A thread or a state beyond the bound.
                 let (own, with_calls) = sums.entry(node.name).or_default();
                 *own += node.own;
                 *with_calls += node.own;
@@ -347,22 +347,22 @@ impl Samples {
     }
 }
 
-/// The beginning of a state in a system call.
+/// Prefix of a state in a system call.
 const IN: &str = "in ";
-/// The state in a system call of which nothing says the name.
+/// The state in an unknown system call.
 const IN_A_CALL: &str = "in a system call";
 
-/// The state of a thread in the system call `call`.
+/// Returns the state of a thread in the system call `call`.
 pub(crate) fn in_call(call: Option<&str>) -> String {
     call.map_or_else(|| IN_A_CALL.to_owned(), |call| format!("{IN}{call}"))
 }
 
-/// The system call of a state.
+/// Returns the system call of a state.
 pub(crate) fn call_of(state: &str) -> Option<&str> {
     state.strip_prefix(IN).filter(|_| state != IN_A_CALL)
 }
 
-/// A frame as the profile has it: names without what compilers append, and code without a name by its file.
+/// Returns a frame as the profile shows it: without suffixes of compilers, and with the file for code without a name.
 fn shown(frame: &str) -> Cow<'_, str> {
     let is_address = |text: &str| {
         text.strip_prefix("0x")

@@ -1,4 +1,4 @@
-//! What a request is: from one call or mark of a thread to another.
+//! Requests: windows from one call or mark of a thread to another.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,13 +12,13 @@ use crate::call::name_of;
 use crate::chain::Graph;
 use crate::windows::{Who, Windows};
 
-/// Waits of one call, between which the thread ran no longer than this, are one call.
+/// Waits belong to one call if the thread ran for at most this many nanoseconds between them.
 const LOOKS_AGAIN_NS: u64 = 10_000;
 
-/// Results of a call that has to be made again: EINTR and EAGAIN.
+/// Results after which a program calls again: EINTR and EAGAIN.
 const AGAIN: [i64; 2] = [-4, -11];
 
-/// What begins and what ends a request: `write..read`, `mark:begin..mark:end`.
+/// The begin and the end of a request: `write..read`, `mark:begin..mark:end`.
 ///
 /// ```
 /// use stopgap_explain::Request;
@@ -90,7 +90,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// A call by number and its first argument.
+/// A call: its number, its first argument, and the instruction from which it is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     number: u32,
@@ -99,7 +99,7 @@ pub(crate) struct Place {
 }
 
 impl Request {
-    /// Whether both are calls on a descriptor: then it is the same one.
+    /// Returns whether both ends are calls on a descriptor. Then they must have the same one.
     fn has_descriptor(&self) -> bool {
         let takes =
             |moment: &Moment| matches!(moment, Moment::Call(name) if takes_descriptor(name));
@@ -110,7 +110,7 @@ impl Request {
         first.filter(|_| self.has_descriptor())
     }
 
-    /// Returns whether any of both is a call.
+    /// Returns whether one of both ends is a call.
     #[must_use]
     pub fn has_calls(&self) -> bool {
         [&self.begin, &self.end]
@@ -123,7 +123,7 @@ fn is(moment: &Moment, name: &str) -> bool {
     matches!(moment, Moment::Call(call) if call == name)
 }
 
-/// Whether the first argument of a call is a descriptor that it reads, writes or asks.
+/// Returns whether the first argument of the call is a descriptor that it reads, writes or queries.
 fn takes_descriptor(name: &str) -> bool {
     matches!(
         name,
@@ -161,17 +161,17 @@ fn takes_descriptor(name: &str) -> bool {
     )
 }
 
-/// Threads that are remembered.
+/// Most threads that are remembered.
 const MOST: usize = 1 << 16;
 
 /// Follows the requests of all threads.
 pub(crate) struct Requests {
     pub(crate) request: Request,
-    /// Its words.
+    /// The request as text.
     pub(crate) by: Text,
-    /// Threads that are in the call which ends a request, and its descriptor.
+    /// Threads that are in the call that ends a request, with its descriptor.
     ending: HashMap<u32, Option<u64>>,
-    /// Threads of whose calls rows have told.
+    /// Threads with rows of calls.
     heard: HashSet<u32>,
 }
 
@@ -187,7 +187,7 @@ impl Requests {
         }
     }
 
-    /// A call or a mark of a thread, as rows tell it; `who` gives the thread.
+    /// Takes a row of a call or a mark. `who` returns the thread.
     pub(crate) fn row(
         &mut self,
         event: &Event,
@@ -203,7 +203,7 @@ impl Requests {
             Kind::Mark { name } => {
                 let matches =
                     |moment: &Moment| matches!(moment, Moment::Mark(mark) if **mark == **name);
-                // What is over by the waits of a call is over before a mark.
+                // A request that the waits of a call have ended is over before a mark.
                 self.settles(tid, None, windows, graph, &who);
                 if matches(&self.request.end)
                     && (self.request.begin != self.request.end || windows.is_open(tid, KIND, None))
@@ -252,12 +252,12 @@ impl Requests {
         }
     }
 
-    /// Returns whether rows tell of a call of `tid` for the first time.
+    /// Returns whether this is the first row of a call of `tid`.
     fn hears(&mut self, tid: u32) -> bool {
         self.heard.len() < MOST && self.heard.insert(tid)
     }
 
-    /// A thread waited, whose calls have no rows: `calls` says of which threads rows tell.
+    /// Takes a wait of a thread whose calls have no rows. `calls` returns whether a thread's calls have rows.
     pub(crate) fn wait(
         &mut self,
         tid: u32,
@@ -270,7 +270,7 @@ impl Requests {
         if !self.request.has_calls() {
             return;
         }
-        // Who woke it did that in a call.
+        // The waker was in a call then.
         if let (Some(woken), Some(waker)) = (wait.woken, &wait.waker)
             && let Some(call) = &waker.call
             && waker.task.tid != 0
@@ -334,7 +334,7 @@ impl Requests {
         }
     }
 
-    /// Ends the requests of `tid` that are over, unless the wait in `again` is one more of the same call.
+    /// Ends the requests of `tid` that are over, unless the wait `again` belongs to the same call.
     fn settles(
         &self,
         tid: u32,
@@ -353,7 +353,7 @@ impl Requests {
         }
     }
 
-    /// `tid` does nothing more, or the trace ends.
+    /// Ends the requests of `tid`, because the thread or the trace has ended.
     pub(crate) fn stops(
         &mut self,
         tid: u32,

@@ -1,15 +1,17 @@
-//! Round trips: from a client's flush to its last reply.
+//! Round trips: from a client's first send of a request to the last reply.
 //!
-//! Wakings show who talks to whom: a thread that wakes another inside a call that sends, on a descriptor, has
-//! a *link* to it. Two threads with links both ways are a *pair*; the client is who is idle between an answer and the next question. As
-//! long as that does not show, it is who first sent on the link's descriptor (which may have
-//! woken nobody) since that number was given to this file, unless it alone waits for several descriptors, as servers do:
-//! then the trace began in the middle. A round trip begins with a send of the client, goes on while it sends more before a reply, and its switches are those of both
-//! until the next flush, so that what happens after the last reply (the server goes back to sleep) is in it. It is over, too, when
-//! the client sleeps on purpose after a reply: the question after that may wake nobody.
+//! Wakings show which threads talk to each other. A thread that wakes another one inside a sending call has a *link*
+//! to it, on the call's descriptor. Two threads with links in both directions are a *pair*. The client is the thread
+//! that is idle between an answer and the next question. Before that shows, the client is the thread that sent first
+//! on its descriptor since the number was given to this file; that send may have woken nobody. But if only that
+//! thread waits for several descriptors, as servers do, the trace began in the middle, and the thread is the server.
 //!
-//! A switch is of a pair where one of the two gave its CPU to the other, or slept until the other woke it: a disk, a lock, another
-//! client and whoever else wants the CPU are no part of how the two talk.
+//! A round trip begins with a send of the client and goes on while the client sends more before a reply. Switches of
+//! both threads until the client's next request belong to it, including the server's return to sleep after the last
+//! reply. It also ends when the client sleeps on purpose after a reply: the next question may wake nobody.
+//!
+//! A switch belongs to a pair if one of the two gave its CPU to the other, or slept until the other woke it. Waits
+//! for a disk, a lock or another client, and other threads that want the CPU, are no part of how the two talk.
 //!
 //! ```text
 //! client  writev   read read        writev       read
@@ -18,11 +20,12 @@
 //!         |- switches of ----------|- switches of ---...
 //! ```
 //!
-//! A pair shows by its first waking in each direction; round trips before that, in which one of the two never slept,
-//! are not counted.
+//! A pair shows by its first waking in each direction. Earlier round trips, in which one of the two never slept, are
+//! not counted.
 //!
-//! Not seen: requests through shared memory, and pairs of which one never sleeps (there is no waking). Where the trace has no rows of
-//! calls, a send that wakes nobody is not seen either: what follows it counts in the round trip before.
+//! Requests through shared memory are not seen, nor are pairs of which one thread never sleeps, because nobody is
+//! woken. Without rows of calls, a send that wakes nobody is not seen either. What follows it counts in the round
+//! trip before.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -42,16 +45,16 @@ use crate::thread::{Cpus, could_run_on};
 struct Following {
     client: u32,
     server: u32,
-    /// Sends of both, but for those before they were a pair.
+    /// Sends of both threads since they became a pair.
     sends: u64,
     outs: Outs,
     open: Option<Open>,
-    /// The round trip before. A thread's leaving is told when it runs again, so switch-outs may be missing.
+    /// The round trip before. Some of its switch-outs become known only when their thread runs again.
     closed: Option<Closed>,
     totals: Totals,
 }
 
-/// A round trip that is over.
+/// A round trip that has ended.
 struct Closed {
     trip: Open,
     at: u64,
@@ -61,11 +64,11 @@ struct Closed {
 /// A round trip that has begun.
 struct Open {
     begin: u64,
-    /// Switch-outs of the pair when it did.
+    /// Switch-outs of the pair before it began.
     outs: u64,
     sends: u64,
     replies: u64,
-    /// When the client had the last reply.
+    /// When the client received the last reply.
     received: Option<u64>,
 }
 
@@ -82,10 +85,10 @@ impl Open {
     }
 }
 
-/// Times of leaving that are kept.
+/// Most times of switch-outs that are kept.
 const LEFT: usize = 16;
 
-/// Switch-outs of a pair, and when the last ones were; a ring.
+/// Switch-outs of a pair, and a ring of the times of the last ones.
 #[derive(Default)]
 struct Outs {
     count: u64,
@@ -98,7 +101,7 @@ impl Outs {
         self.count += 1;
     }
 
-    /// Returns those before `at`, of those that are known so far. Right where at most 16 of them came later.
+    /// Returns the number of known switch-outs before `at`. Exact if at most 16 came later.
     fn before(&self, at: u64) -> u64 {
         let kept = (self.count as usize).min(LEFT);
         let later = self.left[..kept].iter().filter(|&&left| left >= at);
@@ -106,18 +109,18 @@ impl Outs {
     }
 }
 
-/// With whom a switch has to do.
+/// The other thread of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum With {
     /// This thread.
     One(u32),
-    /// The trace does not say.
+    /// Unknown: the trace does not say.
     Anybody,
-    /// No thread that is asked or answered.
+    /// No thread that asks or answers.
     Nobody,
 }
 
-/// Returns with whom a thread's leaving its CPU has to do: who got the CPU, or ended the sleep.
+/// Returns the other thread of a switch: the thread that got the CPU, or that ended the sleep.
 pub(crate) fn with(wait: &Wait) -> With {
     if could_run_on(wait) == Some(true) {
         return match &wait.next {
@@ -126,7 +129,8 @@ pub(crate) fn with(wait: &Wait) -> With {
         };
     }
     let name = (wait.call.as_ref()).map(|call| name_of(call.number, call.name.as_ref()));
-    // Who waits for a disk, a page or a time does not wait for a peer, whoever had the CPU of the interrupt.
+    // A wait for a disk, a page or a time is no wait for a peer, although the thread that the interrupt hit looks
+    // like the waker.
     if wait.within == Some(Within::User) {
         return With::Nobody;
     }
@@ -134,7 +138,7 @@ pub(crate) fn with(wait: &Wait) -> With {
         return With::Nobody;
     }
     match &wait.waker {
-        // A softirq hands on what its machine sent in whatever thread it interrupts.
+        // A softirq delivers what its machine sent, and may interrupt any thread.
         Some(waker)
             if matches!(waker.context, Some(Context::Task) | None) && waker.task.tid != 0 =>
         {
@@ -156,27 +160,27 @@ struct Totals {
 /// All pairs.
 #[derive(Default)]
 pub(crate) struct RoundTrips {
-    /// (thread, descriptor) -> whom a send on it woke last.
+    /// (thread, descriptor) -> the thread that a send on it woke last.
     links: HashMap<(u32, u64), u32, Quick>,
-    /// (from, to) -> the last send that is not answered, where there is no pair yet.
+    /// (from, to) -> the last unanswered send between threads that are no pair yet.
     asked: HashMap<(u32, u32), Asked, Quick>,
-    /// (thread, descriptor) -> when it first sent on it.
+    /// (thread, descriptor) -> when the thread first sent on it.
     first: HashMap<(u32, u64), u64, Quick>,
-    /// (process, descriptor) -> since when the number stands for the file that it stands for now.
+    /// (process, descriptor) -> when the number was given to its present file.
     opened: HashMap<(u32, u64), u64, Quick>,
-    /// By their threads, the lower first.
+    /// Pairs by their threads, the lower one first.
     pairs: HashMap<(u32, u32), Following, Quick>,
-    /// With whom a thread is paired.
+    /// The threads with which a thread is paired.
     partners: HashMap<u32, Vec<u32>, Quick>,
     done: BTreeMap<(Text, Text), (Totals, Cpus)>,
-    /// The same, of pairs of which the recorder followed neither thread.
+    /// The same for pairs of which the recorder followed neither thread.
     of_others: BTreeMap<(Text, Text), (Totals, Cpus)>,
     made: Vec<Made>,
-    /// Those that are over, or never will be, since somebody took them.
+    /// Round trips that have ended or will never end, since they were last taken.
     pub(crate) trips: Vec<Trip>,
 }
 
-/// A round trip; `end` is `None` where its answer was not seen.
+/// A round trip; `end` is `None` if its answer was not seen.
 pub(crate) struct Trip {
     pub(crate) client: u32,
     pub(crate) server: u32,
@@ -184,15 +188,15 @@ pub(crate) struct Trip {
     pub(crate) end: Option<u64>,
 }
 
-/// A pair there was.
+/// A pair of threads.
 pub(crate) struct Made {
     pub(crate) client: u32,
     pub(crate) server: u32,
-    /// One of them was followed when the first of them ended.
+    /// Whether the recorder followed one of them when the first of them ended.
     pub(crate) followed: bool,
 }
 
-/// What is known of a thread whose pairs end.
+/// Facts about a thread whose pairs end.
 pub(crate) struct Partner {
     pub(crate) name: Text,
     pub(crate) cpus: Cpus,
@@ -201,13 +205,13 @@ pub(crate) struct Partner {
 
 struct Asked {
     at: u64,
-    /// On which descriptor.
+    /// The descriptor.
     on: u64,
 }
 
-/// Links and pairs that are followed at a time; of a trace with more, the rest is not.
+/// Most links and most pairs that are followed at a time. Further ones are ignored.
 const MOST: usize = 65_536;
-/// Pairs whose threads are remembered after they ended.
+/// Most pairs whose threads are remembered after the pair ended.
 const MADE: usize = 1_024;
 
 fn key(a: u32, b: u32) -> (u32, u32) {
@@ -215,14 +219,14 @@ fn key(a: u32, b: u32) -> (u32, u32) {
 }
 
 impl RoundTrips {
-    /// The number `descriptor` stands for another file of `process` from now on.
+    /// Notes that `descriptor` of `process` refers to another file from the time `now`.
     pub(crate) fn opens(&mut self, process: u32, descriptor: u64, now: u64) {
         if self.opened.len() < MOST {
             self.opened.insert((process, descriptor), now);
         }
     }
 
-    /// What was sent on an earlier file of this number says nothing of this one.
+    /// Forgets what was sent on an earlier file with the same descriptor.
     fn begins_anew(&mut self, process: u32, on: (u32, u64)) {
         if let (Some(opened), Some(first)) =
             (self.opened.get(&(process, on.1)), self.first.get(&on))
@@ -233,7 +237,7 @@ impl RoundTrips {
         }
     }
 
-    /// `tid` of `process` begins to send on `descriptor`.
+    /// Notes that `tid` of `process` begins to send on `descriptor`.
     pub(crate) fn sends(
         &mut self,
         (tid, process): (u32, u32),
@@ -250,7 +254,7 @@ impl RoundTrips {
         }
     }
 
-    /// `tid`, whose calls have no rows, has woken `to` at `now` while it sent on `descriptor`.
+    /// Notes that `tid`, whose calls have no rows, woke `to` at `now` by sending on `descriptor`.
     pub(crate) fn sends_to(
         &mut self,
         (tid, descriptor): (u32, u64),
@@ -265,7 +269,7 @@ impl RoundTrips {
         }
     }
 
-    /// `tid` has left its CPU at `left`, which is told only now.
+    /// Notes that `tid` left its CPU at `left`. This becomes known only later, when it runs again.
     pub(crate) fn left(&mut self, tid: u32, wait: &Wait, left: u64) {
         let Some(partners) = self
             .partners
@@ -298,7 +302,8 @@ impl RoundTrips {
         }
     }
 
-    /// `tid` has woken `to`, which slept since `left`, while it sent on `descriptor`. Returns whether that makes them a pair.
+    /// Notes that `tid` woke `to` by sending on `descriptor`; `to` slept since `left`. Returns whether the two became
+    /// a pair by that.
     pub(crate) fn wakes(
         &mut self,
         (tid, descriptor): (u32, u64),
@@ -311,12 +316,12 @@ impl RoundTrips {
         if tid == to || full || self.links.get(&(tid, descriptor)) == Some(&to) {
             return false;
         }
-        // A descriptor that leads to another thread now is another connection.
+        // The descriptor leads to another thread now, so it is another connection.
         if self.links.insert((tid, descriptor), to).is_some() {
             self.first.insert((tid, descriptor), now);
         }
         let mut new = false;
-        // Where the other one has asked before, this is the answer, and the two are a pair.
+        // If the other thread has asked before, this is the answer, and the two are a pair.
         if let Some(asked) = self.asked.remove(&(to, tid)) {
             let theirs = self.first.get(&(to, asked.on));
             let mine = self.first.get(&(tid, descriptor));
@@ -341,7 +346,7 @@ impl RoundTrips {
                 closed: None,
                 totals: Totals::default(),
             };
-            // It was told before they were a pair.
+            // This switch-out was reported before the two were a pair.
             if left >= asked.at {
                 pair.outs.add(left);
             }
@@ -375,7 +380,7 @@ impl RoundTrips {
             return;
         };
         pair.sends += 1;
-        // What they do shows who asks only after some questions; those that were taken for answers do not count.
+        // Who asks shows only after some questions. Round trips that were counted the wrong way round are dropped.
         if pair.sends.is_power_of_two() && asker(from, to) == Some(pair.server) {
             let made = (self.made.iter_mut())
                 .find(|made| (made.client, made.server) == (pair.client, pair.server));
@@ -401,12 +406,12 @@ impl RoundTrips {
         }
     }
 
-    /// `tid` has taken data from `descriptor`.
+    /// Notes that `tid` has taken data from `descriptor`.
     pub(crate) fn received(&mut self, tid: u32, descriptor: Option<u64>, now: u64) {
         let link = descriptor.and_then(|descriptor| self.links.get(&(tid, descriptor)));
         let server = match (link, self.partners.get(&tid).map(Vec::as_slice)) {
             (Some(&server), _) => server,
-            // The other direction of a pipe has a descriptor of its own: then the only pair is meant.
+            // The other direction of a pipe has another descriptor. Then the thread's only pair is meant.
             (None, Some(&[server])) => server,
             _ => return,
         };
@@ -419,12 +424,12 @@ impl RoundTrips {
         }
     }
 
-    /// `tid` ends: its pairs are over.
+    /// Ends the pairs of the thread `tid`, which has ended.
     pub(crate) fn ended(&mut self, tid: u32, partner: impl Fn(u32) -> Partner) {
         self.links
             .retain(|&(from, _), &mut to| from != tid && to != tid);
         self.first.retain(|&(from, _), _| from != tid);
-        // Of a process the thread that bears its number ends last, or takes no descriptor with it that matters.
+        // The first thread of a process ends last, or its descriptors do not matter any more.
         self.opened.retain(|&(process, _), _| process != tid);
         self.asked.retain(|&(from, to), _| from != tid && to != tid);
         for other in self.partners.remove(&tid).unwrap_or_default() {
@@ -460,24 +465,25 @@ impl RoundTrips {
         }
     }
 
-    /// Each pair there was, in the order of their first answers.
+    /// Returns every pair that was found, in the order of first answers.
     pub(crate) fn made(&self) -> &[Made] {
         &self.made
     }
 
-    /// Nobody was followed: the pairs of others are all that there is.
+    /// Counts the pairs of other threads, because the recorder followed none.
     pub(crate) fn counts_others(&mut self) {
         self.done = std::mem::take(&mut self.of_others);
     }
 
-    /// The threads that are followed, in order.
+    /// Returns the threads that have pairs, in order.
     pub(crate) fn threads(&self) -> Vec<u32> {
         let mut threads: Vec<u32> = self.partners.keys().copied().collect();
         threads.sort_unstable();
         threads
     }
 
-    /// All pairs of followed threads with a round trip, the most first; and the spread over all of them.
+    /// Returns all pairs of followed threads that have a round trip, the most round trips first; and the spread over
+    /// all round trips.
     pub(crate) fn to_record(&self) -> (Vec<Pair>, Counts) {
         let mut all = Counts::default();
         let mut pairs = Vec::new();
@@ -509,7 +515,7 @@ impl RoundTrips {
 }
 
 impl Following {
-    /// Returns the open round trip, where its last reply has come.
+    /// Returns the open round trip, if its last reply has come.
     fn trip(&self) -> Option<Trip> {
         let open = self.open.as_ref().filter(|open| open.replies > 0)?;
         open.received.map(|received| Trip {
@@ -520,7 +526,7 @@ impl Following {
         })
     }
 
-    /// Returns the open round trip, where it was not answered.
+    /// Returns the open round trip as one without an answer.
     fn not_over(&self) -> Option<Trip> {
         self.open.as_ref().map(|open| Trip {
             client: self.client,
@@ -540,7 +546,7 @@ impl Following {
         }
     }
 
-    /// Counts the round trip that is over.
+    /// Counts the round trip that has ended.
     fn settle(&mut self) {
         let Some(Closed { trip, outs, .. }) = self.closed.take() else {
             return;
@@ -555,7 +561,7 @@ impl Following {
         }
     }
 
-    /// One of the two has left its CPU at `left`: moments after that come after one more switch-out.
+    /// Notes that one of the two left its CPU at `left`. Later moments then have one more switch-out before them.
     fn left(&mut self, left: u64) {
         self.outs.add(left);
         let add = |at: u64, outs: &mut u64| *outs += u64::from(left < at);

@@ -1,7 +1,7 @@
-//! Short calls of the mmap family that together are a stall: none of them is noticed, and a thread spends its time in
-//! them.
+//! Short calls of the mmap family that are a stall together: none of them is noticeable, but a thread spends its time
+//! in them.
 //!
-//! Mail 000 is such a case: maps of 406 us, none above 1 ms, and a desktop that stood still for seconds.
+//! Mail 000 is such a case: each map took 406 us, none took more than 1 ms, and a desktop stood still for seconds.
 
 use stopgap_events::order::SortRows;
 use stopgap_events::units::Nanos;
@@ -11,23 +11,23 @@ use crate::call::Family;
 use crate::operation::{SLOW_NS, STALL_NS};
 use crate::profile::{Samples, call_of};
 
-/// Families whose calls are added up: all that change the memory map. A fault is no call.
+/// Number of families whose calls are added up: all that change the memory map. A page fault is no call.
 const FAMILIES: usize = 6;
 
-/// Short calls with this share of a thread's work or more are a stall. In mail 000 the function that was the stall had over
-/// 30 % of the CPU time, and no other had more than 3 %: this is between them.
+/// Share of a thread's work from which short calls are a stall. In mail 000, the function that was the stall had over
+/// 30 % of the CPU time, and no other had more than 3 %. This threshold is between the two.
 const STALL_SHARE: f64 = 0.1;
 
-/// Less than this in all is no stall: a tenth of a second is what people take for at once.
+/// Nanoseconds: less time in all is no stall. People perceive a tenth of a second as immediate.
 const LEAST_NS: u64 = 100_000_000;
 
-/// So much of one second is a stall even where the thread does other things the rest of the time: the 30 % of mail 000, which were measured
-/// during the stall.
+/// Nanoseconds within one second that are a stall, even if the thread does other things the rest of the time. They
+/// are the 30 % of mail 000, which were measured during the stall.
 const STALL_IN_A_SECOND_NS: u64 = 300_000_000;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Kernel functions that are named.
+/// Most kernel functions that are named.
 const FUNCTIONS: usize = 5;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,20 +43,20 @@ pub(crate) struct Short {
     kinds: [Sum; FAMILIES],
     slow: u64,
     asleep: u64,
-    /// A second, counted from the first event, and the time in it.
+    /// The current second, counted from the first event, and the nanoseconds of calls in it.
     second: (u64, u64),
     worst: (u64, u64),
 }
 
 impl Short {
-    /// A call has ended `at` ns after the first event. It took `work` ns, `asleep` of them asleep; waits for a CPU are
-    /// not in it.
+    /// Adds a call that ended `at` ns after the first event. It took `work` ns, of which it slept `asleep` ns. Waits
+    /// for a CPU are not part of `work`.
     pub(crate) fn add(&mut self, family: Family, work: u64, asleep: u64, at: u64) {
         let Some(sum) = self.kinds.get_mut(family as usize) else {
             return;
         };
         if work >= STALL_NS {
-            return; // told by itself
+            return; // a slow operation of its own
         }
         sum.calls += 1;
         sum.total = sum.total.saturating_add(work);
@@ -73,7 +73,7 @@ impl Short {
         }
     }
 
-    /// Adds another thread's. The worst second is one thread's.
+    /// Adds another thread's calls. The worst second is that of one thread.
     pub(crate) fn fold(&mut self, other: &Short) {
         for (sum, more) in self.kinds.iter_mut().zip(&other.kinds) {
             sum.calls += more.calls;
@@ -87,12 +87,12 @@ impl Short {
         }
     }
 
-    /// The record, where the calls are a stall together. `task` says how the threads spent their time.
+    /// Returns the record, if the calls are a stall together. `task` has the threads' times.
     pub(crate) fn to_record(&self, task: &Task, samples: Option<&Samples>) -> Option<ShortCalls> {
         let total: u64 = self.kinds.iter().map(|sum| sum.total).sum();
         let calls: u64 = self.kinds.iter().map(|sum| sum.calls).sum();
         let longest = self.kinds.iter().map(|sum| sum.longest).max()?;
-        // Without scheduling events a thread's time is unknown, and all of it stands for work.
+        // Without scheduling events the thread's time is unknown, and all of it counts as work.
         let elsewhere = task.blocked_ns.saturating_sub(self.asleep);
         let waits = task.runnable_ns.saturating_add(elsewhere);
         let idle = match task.running_ns {
@@ -153,8 +153,9 @@ impl Short {
     }
 }
 
-/// `maps spent 93 % of its 1.46 s of work in 20,009 calls of the mmap family, 68 us each, the longest 812 us, none above
-/// 1 ms: mmap 10,008, munmap 10,001; of that time clear_page_erms had 41 %, ... (1,380 samples)`.
+/// Returns a sentence: `maps spent 93 % of its 1.46 s of work in 20,009 calls of the mmap family, 68 us each, the
+/// longest 812 us, none above 1 ms: mmap 10,008, munmap 10,001; of that time clear_page_erms had 41 %, ... (1,380
+/// samples)`.
 fn sentence(short: &ShortCalls, all_along: bool) -> String {
     let (task, calls) = (&short.task, short.calls);
     let share = short.share * 100.0;

@@ -1,4 +1,4 @@
-//! What each process has mapped, by its system calls: how many mappings over time, and the holes at the end.
+//! The mappings of each process, by its system calls: their number over time, and the holes at the end.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use stopgap_trace::{AddressSpaces, Event, Kind, Recorded, Text};
 
 use crate::memory::Followed;
 
-/// Bytes of a page where the trace does not say.
+/// Size of a page if the trace does not give it.
 const PAGE: Bytes = Bytes::kib(4);
 
-/// Processes that the record has.
+/// Most processes in the record.
 const TOLD: usize = 5;
 
-/// Follows the address spaces of a trace. Memory: about 100 bytes a mapping, and a curve a process.
+/// Follows the address spaces of a trace. Takes about 100 bytes per mapping, and a curve per process.
 pub(crate) struct Spaces {
     all: AddressSpaces,
     processes: BTreeMap<Option<u32>, Process>,
@@ -26,7 +26,7 @@ struct Process {
     task: Option<Text>,
     calls: u64,
     live: Followed,
-    /// The mappings at its end, where it has ended.
+    /// The mappings at the end of the process, if it has ended.
     end: Option<Mapped>,
 }
 
@@ -56,11 +56,11 @@ impl Spaces {
         }
     }
 
-    /// `at` is since the first event.
+    /// Takes an event, `at` nanoseconds after the first event.
     pub(crate) fn event(&mut self, at: u64, event: &Event) {
         let changed = self.all.event(event);
         match &event.kind {
-            // Another program begins: the one before no longer matters.
+            // The process executes another program, so its earlier mappings no longer matter.
             Kind::Exec { .. } => drop(self.processes.remove(&event.pid)),
             Kind::Exit { .. } if event.pid == event.tid => {
                 if let Some(space) = self.all.remove(event.pid)
@@ -85,14 +85,14 @@ impl Spaces {
         }
     }
 
-    /// The processes with calls, the most first.
+    /// Returns the processes that have calls, the most calls first.
     fn ranked(&self) -> Vec<(Option<u32>, &Process)> {
         let mut all: Vec<_> = self.processes.iter().map(|(pid, p)| (*pid, p)).collect();
         all.sort_rows_by_key(|(_, process)| std::cmp::Reverse(process.calls));
         all
     }
 
-    /// Mappings over time of the process with the most calls.
+    /// Returns the mappings over time of the process with the most calls.
     pub(crate) fn live(&self) -> Option<Live> {
         let (pid, process) = *self.ranked().first()?;
         let pid = pid.map_or_else(String::new, |pid| format!(" of process {pid}"));

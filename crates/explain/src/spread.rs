@@ -1,12 +1,12 @@
-//! How a count is spread: exact, since counts are small.
+//! The distribution of a count. It is exact, because counts are small.
 
 use std::collections::BTreeMap;
 
 use stopgap_stats::explain::Spread;
 use stopgap_stats::quantile::quantile_of_counts;
 
-/// How often each value came. Its size is that of distinct values: of switches within n events at most some
-/// `sqrt(2 n)`.
+/// Number of times that each value came. Its size is the number of distinct values: for switches, at most about
+/// `sqrt(2 n)` within n events.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts(BTreeMap<u64, u64>);
 
@@ -35,7 +35,7 @@ impl Counts {
         (len > 0).then(|| self.sum() as f64 / len as f64)
     }
 
-    /// The least value that a share `q` does not exceed; `None` where there are too few.
+    /// Returns the least value that a share `q` of the values does not exceed; `None` if there are too few values.
     pub(crate) fn quantile(&self, q: f64) -> Option<u64> {
         let counts = self.0.iter().map(|(&value, &count)| (value, count));
         quantile_of_counts(counts, self.len(), q)

@@ -1,8 +1,7 @@
-//! Causes of sleep, by the kernel stack at a switch-out.
+//! Causes of sleep by the kernel stack at a switch-out.
 //!
-//! Function names are those of Linux 6.12 and 6.18; a name that another version calls differently is not found, and
-//! the sleep stays `unknown` or what the events around it say. A compiler's suffix (`.constprop.0`, `.isra.0`) is
-//! taken off.
+//! Function names are those of Linux 6.12 and 6.18. If another version uses another name, the sleep gets its cause
+//! from the events around it, or stays `unknown`. Suffixes of compilers (`.constprop.0`, `.isra.0`) are cut off.
 
 use std::sync::Arc;
 
@@ -13,7 +12,8 @@ pub(crate) fn frames(stack: &str) -> impl DoubleEndedIterator<Item = &str> {
     stack.split(';').filter(|frame| !frame.is_empty())
 }
 
-/// Returns the cause, by the innermost function that tells; memory comes before how it waits.
+/// Returns the cause by the innermost function that shows one. A cause in memory management goes before the way in
+/// which it waits.
 pub(crate) fn why(stack: &str) -> Option<Why> {
     let inner_first = || frames(stack).rev().filter_map(kernel_function);
     let causes: Vec<Why> = inner_first().filter_map(of_function).collect();
@@ -31,7 +31,7 @@ pub(crate) fn why(stack: &str) -> Option<Why> {
         }
         inner = Some(function);
     }
-    // Where the functions of the lock are left out, as BPF's stacks have it: its taker sleeps for nothing else.
+    // BPF's stacks leave out the functions of the lock. A function that takes the mmap_lock sleeps for nothing else.
     if causes.is_empty() && inner_first().next().is_some_and(takes_mmap_lock) {
         return Some(Why::MmapLock);
     }
@@ -43,12 +43,12 @@ pub(crate) fn why(stack: &str) -> Option<Why> {
     Some(if of_mm { Why::MmapLock } else { first })
 }
 
-/// Returns whether any kernel function of the stack `is` it.
+/// Returns whether `is` holds for any kernel function of the stack.
 fn any(stack: &str, is: impl Fn(&str) -> bool) -> bool {
     frames(stack).filter_map(kernel_function).any(is)
 }
 
-/// Returns whether the thread came there by a system call: x86 (arch/x86/entry), arm64 (arch/arm64/kernel/syscall.c).
+/// Returns whether the thread is in a system call: x86 (arch/x86/entry), arm64 (arch/arm64/kernel/syscall.c).
 pub(crate) fn in_call(stack: &str) -> bool {
     let entries = "do_syscall_64 do_int80_syscall_32 do_fast_syscall_32 el0_svc invoke_syscall";
     any(stack, |f| {
@@ -56,8 +56,8 @@ pub(crate) fn in_call(stack: &str) -> bool {
     })
 }
 
-/// Returns the system call by which the thread came there, as the name of its entry function says
-/// (arch/x86/include/asm/syscall_wrapper.h and the same of arm64).
+/// Returns the thread's system call, from the name of the call's entry function
+/// (arch/x86/include/asm/syscall_wrapper.h, and the same file of arm64).
 pub(crate) fn call(stack: &str) -> Option<&str> {
     let entries = ["__x64_sys_", "__arm64_sys_", "__ia32_sys_", "__do_sys_"];
     let name = |function| {
@@ -68,14 +68,15 @@ pub(crate) fn call(stack: &str) -> Option<&str> {
     frames(stack).filter_map(kernel_function).find_map(name)
 }
 
-/// Returns whether the thread came there by a page fault: x86 (arch/x86/mm/fault.c), arm64 (arch/arm64/mm/fault.c), mm/memory.c.
+/// Returns whether the thread is in a page fault: x86 (arch/x86/mm/fault.c), arm64 (arch/arm64/mm/fault.c),
+/// mm/memory.c.
 pub(crate) fn in_fault(stack: &str) -> bool {
     let entries = "asm_exc_page_fault exc_page_fault page_fault do_user_addr_fault do_page_fault do_mem_abort \
                    handle_mm_fault";
     any(stack, |function| is_one_of(function, entries))
 }
 
-/// Returns the function of a kernel frame.
+/// Returns the function of a kernel frame; `None` for other frames.
 pub(crate) fn kernel_function(frame: &str) -> Option<&str> {
     let function = frame.strip_suffix("_[k]")?;
     function.split('.').next()
@@ -96,7 +97,7 @@ fn is_rwsem(function: &str) -> bool {
     begins.iter().any(|begin| function.starts_with(begin))
 }
 
-/// Returns whether a function takes the lock of a memory map and no other rwsem (mm/mmap.c, mm/mprotect.c, mm/memory.c,
+/// Returns whether a function takes the mmap_lock and no other rwsem (mm/mmap.c, mm/mprotect.c, mm/memory.c,
 /// arch/x86/mm/fault.c).
 fn takes_mmap_lock(function: &str) -> bool {
     let named = ["mmap_lock", "mmap_read_lock", "mmap_write_lock"];

@@ -1,9 +1,9 @@
-//! Why a thread left its CPU: each switch-out has one cause, so that causes add up to the total.
+//! Finds why a thread left its CPU. Each switch-out has one cause, so the causes add up to the total.
 //!
-//! The trap: a kernel without preemption inside system calls (`PREEMPT_NONE`, and `none` of `PREEMPT_DYNAMIC`)
-//! notices on the way back to user mode, after `sys_exit`, that a thread which was woken in the call goes first. A
-//! switch then seems to happen in no call at all. It is put down to the call that ended last, if in that call the
-//! thread woke whom it makes room for, and if that was at most [`WAY_OUT_NS`] ago.
+//! A kernel without preemption inside system calls (`PREEMPT_NONE`, and `none` of `PREEMPT_DYNAMIC`) notices only on
+//! the way back to user mode, after `sys_exit`, that a thread which was woken in the call goes first. The switch then
+//! seems to happen outside of any call. It is counted for the call that ended last, if the thread had woken the next
+//! thread in that call, at most [`WAY_OUT_NS`] ago.
 
 use stopgap_events::wait::{self, Wait, Within};
 use stopgap_stats::explain::CauseKind;
@@ -14,10 +14,11 @@ use crate::operation::Operation;
 use crate::stack;
 use crate::thread::{Thread, Woke, could_run_on};
 
-/// The way out of a call takes microseconds; the next tick, which would be another cause, is 1 to 10 ms away.
+/// Nanoseconds. The way out of a call takes microseconds. The next tick, which would be another cause, is 1 to 10 ms
+/// away.
 pub(crate) const WAY_OUT_NS: u64 = 100_000;
 
-/// A cause, of one thread.
+/// The cause of a switch-out of one thread.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Because {
     pub(crate) kind: CauseKind,
@@ -43,7 +44,7 @@ impl Because {
         }
     }
 
-    /// In words.
+    /// Returns the cause in words.
     pub(crate) fn text(&self) -> String {
         let call = self.call.as_deref().unwrap_or("an unknown call");
         let by = self.by.as_deref().unwrap_or("an interrupt");
@@ -82,7 +83,7 @@ impl Because {
     }
 }
 
-/// Why `thread` left its CPU at the begin of `wait`.
+/// Returns why `thread` left its CPU when `wait` began.
 pub(crate) fn because(thread: &Thread, wait: &Wait, left: u64) -> Because {
     if wait.state == Some(wait::State::Dead) {
         return Because::new(CauseKind::Ended);
@@ -94,7 +95,7 @@ pub(crate) fn because(thread: &Thread, wait: &Wait, left: u64) -> Because {
     }
 }
 
-/// Returns the name of the call that a thread was in during a wait.
+/// Returns the name of the call in which a thread waited.
 pub(crate) fn call_in(wait: &Wait) -> Option<Text> {
     let call = wait.call.as_ref()?;
     Some(name_of(call.number, call.name.as_ref()))
@@ -119,7 +120,7 @@ fn preempted(thread: &Thread, wait: &Wait, left: u64) -> Because {
         },
         (None, Some(_)) => {
             let woken_in = woke.and_then(|woke| Some((woke.call.as_ref()?, woke.at)));
-            // Without rows of calls the waking is the last moment at which the call is known to have gone on.
+            // Without rows of calls, the waking is the last time at which the call was certainly under way.
             let ended = woken_in.filter(|(call, at)| {
                 let (name, at) = match &thread.ended {
                     Some(ended) => (&ended.name, ended.at),
@@ -150,7 +151,7 @@ fn blocked(thread: &Thread, wait: &Wait) -> Because {
         (None, Some(Within::Kernel)) => {
             return Because::in_call(CauseKind::Blocked, &"the kernel".into());
         }
-        // Outside of a call a thread sleeps in a fault, or where a signal stops it.
+        // Outside of calls, a thread sleeps in a page fault, or because a signal stops it.
         (None, _) => {
             let by_rows = |operation: &Operation| operation.by_waits.is_none();
             let in_fault = thread.operation.as_deref().is_some_and(by_rows)
@@ -165,7 +166,7 @@ fn blocked(thread: &Thread, wait: &Wait) -> Because {
             return Because::in_call(CauseKind::Blocked, &place.into());
         }
     };
-    // It never left the call: what it was woken for was not what it waits for.
+    // The thread never left the call: it was woken, but not for what it waits for.
     let again = thread.slept_in_call && matches!(role(&call), Role::Waits | Role::Receives);
     match &thread.woken_by {
         Some(waker) if again => Because {

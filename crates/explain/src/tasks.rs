@@ -1,4 +1,4 @@
-//! Threads that are over, by name.
+//! Sums over threads that have ended, by name.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,12 +11,12 @@ use crate::short::Short;
 use crate::switch_cause::Because;
 use crate::thread::Thread;
 
-/// A thread's name; where nobody said it, its number.
+/// Returns a thread's name, or its number if the name is unknown.
 pub(crate) fn name(tid: u32, comm: Option<&Text>) -> Text {
     comm.map_or_else(|| format!("thread {tid}").into(), Text::clone)
 }
 
-/// The threads of one name.
+/// Sums over the threads of one name.
 #[derive(Default)]
 struct Folded {
     task: Task,
@@ -65,14 +65,14 @@ impl Folded {
     }
 }
 
-/// Threads that are over: those that the recorder was asked for, and others of which it shows some switches.
+/// Sums over ended threads: those that the recorder followed, and others with some switches in the trace.
 #[derive(Default)]
 pub(crate) struct Tasks {
     traced: BTreeMap<Text, Folded>,
     others: BTreeMap<Text, Folded>,
 }
 
-/// Switch-outs, taken apart.
+/// Switch-outs by cause and by task.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) switches: u64,
@@ -94,18 +94,18 @@ impl Tasks {
         list.entry(name).or_default().add(thread.into());
     }
 
-    /// Names that are kept.
+    /// Returns the number of names that are kept.
     pub(crate) fn len(&self) -> usize {
         self.traced.len() + self.others.len()
     }
 
-    /// Whether any of them was followed.
+    /// Returns whether any of the threads was followed.
     pub(crate) fn any_traced(&self) -> bool {
         !self.traced.is_empty()
     }
 
-    /// All of them; where nobody acted (`act` is false: scheduling events alone), who was traced is not known and all
-    /// are counted.
+    /// Returns the totals. `act` says whether any event shows what a thread did. Without it, the trace has scheduling
+    /// events only, so it is unknown which threads were followed, and all threads count.
     pub(crate) fn totals(self, act: bool, samples: Option<&Samples>) -> Totals {
         let mut totals = Totals::default();
         let (mut counted, mut others) = (self.traced, self.others);
@@ -142,7 +142,7 @@ impl Tasks {
         totals
             .short
             .sort_rows_by_key(|short| std::cmp::Reverse(short.total_ns));
-        // Stable: equal ones stay in the order of their names.
+        // The sort is stable: equal rows stay in the order of their names.
         totals
             .causes
             .sort_rows_by_key(|cause| std::cmp::Reverse(cause.count));

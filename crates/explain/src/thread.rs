@@ -1,12 +1,12 @@
-//! One thread: how it spent its time, in which call it is, and in the middle of what.
+//! One thread: how it spent its time, its current call, and its current operation.
 //!
 //! ```text
 //!   running | asleep       | runnable       | running ...
 //!           left           woken            ran: the wait's row tells all of it
 //! ```
 //!
-//! A thread runs while no wait tells otherwise. Before it is first heard of, and where a wait's begin or end is
-//! missing, its time is unknown. Each nanosecond is booked on one state, so that states add up.
+//! A thread runs between its waits. Its time is unknown before its first event, and where the begin or the end of a
+//! wait is missing. Each nanosecond is booked on one state, so the states add up.
 
 use std::collections::HashMap;
 
@@ -38,7 +38,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Returns the time since `before`.
+    /// Returns the times since `before`.
     pub(crate) fn since(&self, before: &Times) -> Times {
         Times {
             unknown: self.unknown - before.unknown,
@@ -58,13 +58,13 @@ impl Times {
     }
 }
 
-/// Where a thread is.
+/// The place of a thread.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Where {
-    /// No event of it came yet.
+    /// Unknown: no event of the thread has come yet.
     #[default]
     Unknown,
-    /// In its own code, or the kernel's on an interrupt's or a fault's behalf.
+    /// In its own code, or in the kernel because of an interrupt or a page fault.
     User,
     /// In a system call.
     In(Call),
@@ -77,16 +77,16 @@ pub(crate) struct Ended {
     pub(crate) at: u64,
 }
 
-/// A waking that the thread did.
+/// A waking by the thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Woke {
     pub(crate) whom: u32,
     pub(crate) at: u64,
-    /// The call in which it did; `None`: in none, so an interrupt did.
+    /// The call in which the thread did it; `None`: an interrupt did it.
     pub(crate) call: Option<Text>,
 }
 
-/// Who ended a sleep.
+/// The thread or interrupt that ended a sleep.
 #[derive(Debug, Clone)]
 pub(crate) struct WokenBy {
     /// `None`: an interrupt.
@@ -95,16 +95,16 @@ pub(crate) struct WokenBy {
     pub(crate) role: Role,
 }
 
-/// Wakings of a thread that are kept; of more, the last ones.
+/// Most wakings of a thread that are kept: the last ones.
 const WOKEN: usize = 8;
 
 /// A wait without its end.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) wait: Box<Wait>,
-    /// What its sleep was for, piece by piece.
+    /// The causes of its sleep, piece by piece.
     pub(crate) sleep: Vec<(Why, u64)>,
-    /// Up to when it is known to have lasted.
+    /// The time until which it certainly lasted.
     pub(crate) seen: u64,
 }
 
@@ -112,11 +112,11 @@ pub(crate) struct Open {
 pub(crate) struct Thread {
     pub(crate) pid: Option<u32>,
     pub(crate) comm: Option<Text>,
-    /// When it began to exist within the trace.
+    /// The begin of its life within the trace.
     pub(crate) begin: u64,
-    /// Up to when its time is booked.
+    /// The time up to which its times are booked.
     pub(crate) booked: u64,
-    /// Whether an event said that it had a CPU, or what it did without one.
+    /// Whether an event has shown that it had a CPU, or what it did without one.
     pub(crate) heard: bool,
     pub(crate) times: Times,
     pub(crate) place: Where,
@@ -126,22 +126,22 @@ pub(crate) struct Thread {
     pub(crate) operation: Option<Box<Operation>>,
     pub(crate) short: Short,
     pub(crate) woke: Vec<Woke>,
-    /// When it got its CPU last.
+    /// When it last got a CPU.
     pub(crate) ran: u64,
     pub(crate) woken_by: Option<WokenBy>,
-    /// Whether it was switched out in the call that it is in, by its own will.
+    /// Whether it blocked in its current call.
     pub(crate) slept_in_call: bool,
-    /// Where its last wait was.
+    /// The place of its last wait.
     pub(crate) site: Option<Site>,
-    /// Whether the call that it waited in last ended with that wait.
+    /// Whether the call of its last wait ended with that wait.
     pub(crate) call_is_over: bool,
-    /// Its last wait, where its end was not seen.
+    /// Its last wait, if the wait's end was not seen.
     pub(crate) open: Option<Open>,
-    /// A recorder that was asked for it made events of its own doing, not only of its switches.
+    /// Whether the recorder followed it, so that it has events of its own and not only switches.
     pub(crate) traced: bool,
     /// When it began to end.
     pub(crate) exits: Option<u64>,
-    /// It has waited for several descriptors at once.
+    /// Whether it has waited for several descriptors at once.
     pub(crate) multiplexes: bool,
     pub(crate) switches: u64,
     pub(crate) involuntary: u64,
@@ -152,14 +152,14 @@ pub(crate) struct Thread {
 /// Switch-outs by cause.
 #[derive(Default)]
 pub(crate) struct Causes {
-    /// Those that came last: most come again at once.
+    /// Causes that came last: most of them come again soon.
     recent: Vec<(Because, u64)>,
-    /// The next of them that makes room.
+    /// Index of the cause that the next new one replaces.
     next: usize,
     others: HashMap<Because, u64>,
 }
 
-/// Causes that are compared one by one before they are looked up.
+/// Number of recent causes, which are compared one by one before the map is used.
 const RECENT_CAUSES: usize = 4;
 
 impl Causes {
@@ -175,7 +175,7 @@ impl Causes {
         }
     }
 
-    /// Returns how many switch-outs each cause had.
+    /// Returns the number of switch-outs by cause.
     pub(crate) fn counts(mut self) -> HashMap<Because, u64> {
         for (cause, count) in self.recent {
             *self.others.entry(cause).or_default() += count;
@@ -209,8 +209,8 @@ impl Thread {
         self.times.add(state, ns);
     }
 
-    /// Books the time up to `until`, at which it had a CPU. Without scheduling events (`scheduled`) that says nothing
-    /// of the time before.
+    /// Books the time up to `until`, when it had a CPU. Without scheduling events (`scheduled` is false) the time
+    /// before stays unknown.
     pub(crate) fn runs(&mut self, until: u64, scheduled: bool) {
         let state = match scheduled && self.heard {
             true => State::Running,
@@ -227,7 +227,7 @@ impl Thread {
         }
     }
 
-    /// Notes that it woke somebody.
+    /// Notes that the thread woke another one.
     pub(crate) fn notes_waking(&mut self, woke: Woke) {
         if self.woke.len() == WOKEN {
             self.woke.remove(0);
@@ -245,7 +245,7 @@ impl Thread {
     }
 }
 
-/// Returns the states of a wait: until the thread was woken, and from then on.
+/// Returns the states of a wait: before and after the thread was woken.
 pub(crate) fn states(wait: &Wait) -> (State, State) {
     let known = match (wait.state, wait.preempted) {
         (Some(wait::State::Runnable), _) | (None, Some(true)) => State::Runnable,

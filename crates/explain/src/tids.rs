@@ -1,24 +1,25 @@
-//! What is known of each thread, by its number. Most of what an event costs would be looking its threads up: ten times or more.
+//! A map by thread number. With a general map, finding the threads of an event would be most of its cost.
 
 use std::collections::HashMap;
 use std::ops::Index;
 
 use crate::chain::Quick;
 
-/// Threads of a page.
+/// Threads per page.
 const PAGE: u32 = 256;
-/// Numbers from here on have no page: the kernel gives none (`PID_MAX_LIMIT`, include/linux/threads.h), a wrong trace may.
+/// Numbers of at least this have no page. The kernel never gives them (`PID_MAX_LIMIT`, include/linux/threads.h), but
+/// a wrong trace may.
 const LIMIT: u32 = 1 << 22;
 
-/// A map by thread.
+/// A map by thread number.
 #[derive(Debug)]
 pub(crate) struct Tids<T> {
-    /// In no order.
+    /// Values, in no order.
     of: Vec<Option<T>>,
     free: Vec<u32>,
-    /// Where each is in `of`.
+    /// Index into `of` by thread.
     places: HashMap<u32, u32, Quick>,
-    /// The same and one more, by pages; 0 where there is none.
+    /// The same index plus one, by page; 0 where there is no value.
     pages: Vec<Option<Box<[u32; PAGE as usize]>>>,
 }
 
@@ -66,7 +67,7 @@ impl<T> Tids<T> {
         self.places.len()
     }
 
-    /// Returns those that there are, in no order, but always in the same one.
+    /// Returns the threads in no particular order. Equal maps return them in the same order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &u32> {
         self.places.keys()
     }
@@ -93,7 +94,7 @@ impl<T> Tids<T> {
             .get_or_insert_with(|| unreachable!("a thread has its place while it is known"))
     }
 
-    /// Adds one that is not known, and returns its place.
+    /// Adds a thread that is not in the map, and returns its index.
     #[cold]
     fn add(&mut self, tid: u32, of: T) -> usize {
         let place = match self.free.pop() {

@@ -1,17 +1,17 @@
-//! An operation's time, taken apart once it is over: its thread's waits, and what it was in the midst of.
+//! Divides the time of an operation by cause once it is over, using the waits and the activities of its thread.
 
 use crate::interval::{Holding, Interval};
 use crate::thread::{State, WokenBy};
 use crate::why::Why;
 
-/// One stay off the CPU within an operation.
+/// One time off the CPU within an operation.
 #[derive(Debug, Clone)]
 pub(crate) struct Stay {
     pub(crate) left: u64,
-    /// When the first state ends: the thread was woken, or there is no second one.
+    /// When the first state ends: when the thread was woken, or at the end if there is no second state.
     pub(crate) woken: u64,
     pub(crate) ran: u64,
-    /// The state until it was woken, and from then on.
+    /// The states before and after the thread was woken.
     pub(crate) states: (State, State),
     /// The cause by its stack.
     pub(crate) stack: Option<Why>,
@@ -23,7 +23,7 @@ pub(crate) struct Stay {
     pub(crate) otherwise: Why,
     /// Whether its cgroup had used up its CPU quota.
     pub(crate) throttled: bool,
-    /// Who woke it.
+    /// The thread that woke it.
     pub(crate) waker: Option<WokenBy>,
 }
 
@@ -42,16 +42,16 @@ impl Stay {
     }
 }
 
-/// Some time of one cause.
+/// A part of the time, with one cause.
 pub(crate) struct Piece {
     pub(crate) why: Why,
     pub(crate) state: State,
-    /// Index of the stay that it lies in.
+    /// Index of the stay that contains it.
     pub(crate) stay: Option<usize>,
     pub(crate) ns: u64,
 }
 
-/// Takes the time from `from` to `to` apart: `each` gets every part of it once. Between the `stays`, which stand in the
+/// Divides the time from `from` to `to`, and passes each part to `each` once. Between the `stays`, which are in the
 /// order of time, the thread is in the state `between`.
 pub(crate) fn take_apart(
     (from, to): (u64, u64),
@@ -60,7 +60,7 @@ pub(crate) fn take_apart(
     between: State,
     mut each: impl FnMut(Piece),
 ) {
-    // Most operations are one wait.
+    // Most operations consist of one wait.
     if let ([stay], []) = (stays, intervals)
         && stay.left <= stay.woken
         && stay.woken <= stay.ran
@@ -94,7 +94,7 @@ pub(crate) fn take_apart(
     if !cuts.is_sorted() {
         cuts.sort_unstable();
     }
-    // When the first of each interval and those after it begins.
+    // For each interval, the earliest begin of it and all later ones.
     let mut first = u64::MAX;
     let mut begins: Vec<u64> = (intervals.iter().rev())
         .map(|interval| {
@@ -109,7 +109,7 @@ pub(crate) fn take_apart(
         while stays.get(at).is_some_and(|stay| stay.ran <= moment.0) {
             at += 1;
         }
-        // What ends first stands first.
+        // Intervals are in the order of their ends.
         while (intervals.get(over)).is_some_and(|interval| interval.end <= moment.0) {
             over += 1;
         }
@@ -129,7 +129,7 @@ pub(crate) fn take_apart(
     }
 }
 
-/// Why time passes in a state, at a moment at which that holds.
+/// Returns the cause of time in a state. `holding` are the activities at that moment.
 fn why(state: State, stay: Option<&Stay>, holding: Holding<'_>) -> Why {
     let otherwise = |why| holding.memory().or_else(|| holding.wait()).unwrap_or(why);
     match (state, stay) {
@@ -184,7 +184,7 @@ mod tests {
             prop_assert_eq!(apart(&[]), apart(&[before]));
         }
 
-        /// What cannot hold at a moment, because it begins later, is not looked at.
+        /// An activity that begins later than a moment is not looked at.
         #[test]
         fn intervals_that_begin_later_change_nothing(
             times in prop::collection::vec((0..30_u64, 0..30_u64, 0..4_u8), 0..12),

@@ -1,4 +1,4 @@
-//! The answer in a word and a line.
+//! Makes the verdict: a word and a line.
 
 use stopgap_events::order::SortRows;
 use stopgap_events::units::Nanos;
@@ -9,18 +9,19 @@ use stopgap_trace::NOBODY;
 use crate::explainer::Seen;
 use crate::operation::STALL_NS;
 
-/// Switches per round trip that are no excess: 2 and what distributions do around it.
+/// Most switches per round trip that are no excess: 2, and the usual variation around it.
 const NO_EXCESS: f64 = 2.5;
 
-/// Switches beyond 2 a round trip that are no excess as long as they are fewer a second: at some 3 us each they take 0.3 % of a CPU.
+/// Fewest switches per second beyond 2 per round trip that are an excess. At about 3 us each, 1,000 take 0.3 % of a
+/// CPU.
 const EXCESS_A_SECOND: f64 = 1_000.0;
 
-/// Stands until the findings are complete.
+/// Returns a placeholder for findings that are not complete yet.
 pub(crate) fn inconclusive_yet() -> Verdict {
     Verdict::inconclusive("not judged")
 }
 
-/// Stalls before switches: who waits for a second does not mind a switch.
+/// Judges complete findings. Stalls come before switches: they cost more.
 pub(crate) fn judge(findings: &Findings, seen: &Seen) -> Verdict {
     let losses = &findings.losses;
     if let Some(nobody) = findings.missing.iter().find(|m| m.what == NOBODY) {
@@ -63,9 +64,9 @@ pub(crate) fn judge(findings: &Findings, seen: &Seen) -> Verdict {
     verdict
 }
 
-/// Names the longest stall of slow operations, of which the longest is first.
+/// Names the longest stall of `all`, of which the longest is first.
 fn longest(all: &[Slow]) -> String {
-    // Who waits for a child waits for the child's stall: that one has the cause.
+    // A thread that waits for a child shares the child's stall. The child's own operation has the cause.
     let own = |slow: &&Slow| {
         let child = leading(slow).is_some_and(|part| part.cause == "child");
         slow.excess_ns >= STALL_NS && !child
@@ -73,14 +74,14 @@ fn longest(all: &[Slow]) -> String {
     let first = all.first();
     match all.iter().find(own).or(first) {
         None => String::new(),
-        Some(own) if first == Some(own) => format!(", the longest {}", told(own)),
-        Some(own) => format!(", the longest but for waits for a child {}", told(own)),
+        Some(own) if first == Some(own) => format!(", the longest {}", in_words(own)),
+        Some(own) => format!(", the longest but for waits for a child {}", in_words(own)),
     }
 }
 
-/// The verdict by the events that are there.
+/// Judges what the trace does have.
 fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
-    // All of them, not only those that are listed.
+    // This counts all stalls, not only the listed ones.
     let stalls: u64 = findings.calls.iter().map(|calls| calls.stalls).sum();
     let long = (stalls > 0).then(|| {
         let worst = longest(&findings.slow);
@@ -90,13 +91,13 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
     let short = findings.short_calls.iter().flatten().next();
     let short = short.map(|short| (short.total_ns, short.text.clone()));
     let many = many_short_waits(findings).filter(|(time, _)| {
-        // Long ones may say the same time already.
+        // Long stalls may already contain the time of the short ones.
         long.as_ref().is_none_or(|(told, _)| time / 2 > *told)
     });
     let mut stalls: Vec<(u64, String)> = long.into_iter().chain(short).chain(many).collect();
     stalls.sort_rows_by_key(|(time, _)| std::cmp::Reverse(*time));
     if !stalls.is_empty() {
-        // Waits that may be stalls are named too, where they took more time.
+        // Waits that may be stalls are named too if they took more time.
         let most = stalls.iter().map(|(time, _)| *time).max().unwrap_or(0);
         let unclear = may_be_idle(findings).filter(|(time, _)| *time > most);
         let stalls = stalls.into_iter().chain(unclear);
@@ -147,7 +148,7 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
     )
 }
 
-/// Returns the pair with the most switches beyond 2 a round trip, where they are enough to cost something.
+/// Returns the pair with the most switches beyond 2 per round trip, if there are enough of them to matter.
 fn excess(findings: &Findings) -> Option<String> {
     let beyond = |pair: &Pair| pair.switches.saturating_sub(2 * pair.roundtrips);
     let seconds = findings.trace.duration_ns? as f64 / 1e9;
@@ -167,15 +168,16 @@ fn excess(findings: &Findings) -> Option<String> {
     ))
 }
 
-/// More unknown time than this share of all leaves no verdict.
+/// Share of unknown time above which there is no verdict.
 const UNKNOWN_SHARE: f64 = 0.01;
-/// Short waits together are a stall from this share of what a program ran and lost on, as short calls are.
+/// Share of a program's work and losses from which short waits or short calls together are a stall.
 const MANY_SHARE: f64 = 0.1;
 const MANY_NS: u64 = 100_000_000;
-/// From this share of a time on, a cause is called "mostly".
+/// Share of the time from which the text calls a cause "mostly".
 const MOSTLY: f64 = 0.5;
 
-/// Returns the time that the threads of one name lost in waits together, each of which may be short, and says so.
+/// Returns the time that the threads of one name lost in many waits, some of them short, with a sentence; of the name
+/// that lost most.
 fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
     let waiting = &findings.chains.as_ref()?.waiting;
     let of_task = |task: &stopgap_stats::explain::Task| {
@@ -188,15 +190,15 @@ fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
         let first = own().max_by_key(|waiting| self::lost(waiting))?;
         let enough = lost >= MANY_NS && lost as f64 >= MANY_SHARE * worked as f64;
         let waits: u64 = own().map(|waiting| waiting.waits).sum();
-        // Work for an answer is in what it waited, and not in what it lost.
+        // Work for an answer is part of the wait, but not of the loss.
         let why = first
             .links
             .iter()
             .find(|link| !(is_asked(first) && is_work(link)));
-        // A chain of a small part of the time is no answer to where most of it went.
+        // A chain with a small part of the time does not say where most of it went.
         let most = |link: &&Link| link.ns as f64 >= MOSTLY * first.total_ns as f64;
         let mostly = match why.filter(most).map(|link| &*link.text) {
-            // "waited for a CPU", behind it "waited for a CPU, which two others had"
+            // "waited for a CPU" and its link "waited for a CPU, behind X" are one clause.
             Some(why) if why.starts_with(&*first.text) => why.to_owned(),
             Some(why) => format!("{}: {why}", first.text),
             None => first.text.clone(),
@@ -225,7 +227,8 @@ fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
         .max_by_key(|(lost, _)| *lost)
 }
 
-/// Returns the time of waits without the work of the thread or the device that answers: a program that asks a lot waits a lot.
+/// Returns the nanoseconds of waits without the work of the thread or device that answers. A program that asks a lot
+/// waits a lot.
 pub(crate) fn lost(waiting: &Waiting) -> u64 {
     fn works(links: &[Link]) -> u64 {
         let of = |link: &Link| match &*link.cause {
@@ -244,7 +247,7 @@ pub(crate) fn lost(waiting: &Waiting) -> u64 {
         }
 }
 
-/// Whether somebody else works for what such a wait is for. A fence stands for work that a GPU was given.
+/// Returns whether another thread or a device works for what such a wait is for. A fence stands for work of a GPU.
 fn is_asked(waiting: &Waiting) -> bool {
     matches!(
         &*waiting.cause,
@@ -252,12 +255,12 @@ fn is_asked(waiting: &Waiting) -> bool {
     )
 }
 
-/// Whether the end of a chain is a thread that ran, or a device that did what it was given.
+/// Returns whether a chain ends with a thread that ran, or with a device that did its work.
 fn is_work(link: &Link) -> bool {
     link.links.is_empty() && matches!(&*link.cause, "running" | "device")
 }
 
-/// Returns the most time in waits that may be stalls, and says what they were.
+/// Returns the most time in waits that may be stalls, with a sentence.
 fn may_be_idle(findings: &Findings) -> Option<(u64, String)> {
     let waiting = &findings.chains.as_ref()?.waiting;
     let unclear = || {
@@ -291,7 +294,7 @@ fn count(stalls: u64, lost: u64) -> String {
     }
 }
 
-fn told(slow: &Slow) -> String {
+fn in_words(slow: &Slow) -> String {
     let ms = slow.excess_ns as f64 / 1e6;
     let of = leading(slow);
     let cause = of.map_or_else(String::new, |part| {
@@ -318,7 +321,7 @@ fn told(slow: &Slow) -> String {
     }
 }
 
-/// Returns the greatest part of what an operation lost.
+/// Returns the largest part of what an operation lost.
 fn leading(slow: &Slow) -> Option<&Part> {
     let of = |part: &&Part| !matches!(&*part.cause, "idle" | "may-be-idle" | "on-cpu");
     let on_cpu = || slow.parts.iter().find(|part| part.cause == "on-cpu");
@@ -375,22 +378,23 @@ mod tests {
         }
     }
 
-    /// 400 calls from one place, each of which waits: without their begin and end nobody knows how long one took.
+    /// 400 calls from one place, each of which waits. Without their begins and ends, the length of one call is
+    /// unknown.
     #[test]
     fn waits_of_calls_that_are_not_told_apart_are_no_single_long_call() {
-        let text = told(&slow(Some(402), "io"));
+        let text = in_words(&slow(Some(402), "io"));
         assert_eq!(
             text,
             "fsync of db: 1680.0 ms in 402 waits of one call or several, the longest wait 118 ms, 100 % of it waiting for a disk"
         );
-        let one = told(&slow(Some(1), "io"));
+        let one = in_words(&slow(Some(1), "io"));
         assert_eq!(
             one,
             "fsync of db: at least 1680.0 ms, 100 % of it waiting for a disk"
         );
     }
 
-    /// A client waits 100 for its server, which runs 30 and waits 70 for a lock, whose holder runs.
+    /// A client waits 100 ns for its server. The server runs for 30 and waits 70 for a lock, whose holder runs.
     #[test]
     fn work_for_an_answer_is_no_loss_and_the_work_of_a_locks_holder_is() {
         let held = link("lock", 70, vec![link("running", 70, Vec::new())]);
@@ -414,7 +418,7 @@ mod tests {
         assert_eq!(lost(&waiting), 70);
     }
 
-    /// A wait of less than 10 ms is no stall, and is not named as the longest in the place of a wait for a child.
+    /// A wait of less than 10 ms is no stall, so it does not replace a wait for a child as the longest one.
     #[test]
     fn a_short_wait_is_not_the_longest_stall() {
         let child = slow(None, "child");

@@ -1,5 +1,5 @@
-//! Why time passes inside an operation: one cause at any moment, so that the parts add up to the whole. [`CAUSES`] has all that is
-//! known of each cause.
+//! Causes of time inside an operation: one at any moment, so the parts add up to the whole. [`CAUSES`] has the facts
+//! of each cause.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -7,16 +7,16 @@ use std::sync::{Arc, LazyLock};
 use stopgap_events::order::SortRows;
 use stopgap_stats::explain::Part;
 
-/// A cause. Where several hold at once, the first of this list counts:
+/// A cause. If several hold at a time, the first in this list counts:
 ///
-/// 1. [`Why::RunQueue`]: a thread that is not given a CPU makes no progress.
-/// 2. [`Why::Throttled`]: made to wait on purpose.
-/// 3. The innermost of shrinker, compaction and reclaim: memory is *why*, and whether the CPU, a lock or a disk
-///    was needed for it is *how*.
+/// 1. [`Why::RunQueue`]: a thread without a CPU makes no progress.
+/// 2. [`Why::Throttled`]: the kernel makes the thread wait on purpose.
+/// 3. The innermost of shrinker, compaction and reclaim. Memory is *why*; whether it took the CPU, a lock or a disk
+///    is *how*.
 /// 4. [`Why::Fence`], [`Why::MmapLock`], [`Why::Lock`], [`Why::Io`], [`Why::Rcu`].
-/// 5. What a sleep was for, by its call and by the thread or device that ended it: a lock, a disk, a child, an answer, a signal that goes on;
-///    or nothing that was due ([`Why::Idle`], [`Why::MayBeIdle`]).
-/// 6. [`Why::OnCpu`] where it runs, else [`Why::Unknown`].
+/// 5. The reason of a sleep, by its call and by the thread or device that ended it: a lock, a disk, a child, an
+///    answer, a signal to continue; or no work ([`Why::Idle`], [`Why::MayBeIdle`]).
+/// 6. [`Why::OnCpu`] if the thread runs, else [`Why::Unknown`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Why {
     OnCpu,
@@ -24,22 +24,22 @@ pub(crate) enum Why {
     DirectReclaim,
     MemcgReclaim,
     Compaction,
-    /// With the shrinker's function, where it is known.
+    /// With the shrinker's function, if it is known.
     Shrinker(Option<Arc<str>>),
     Throttled,
     MmapLock,
     Lock,
     Io,
     Fence,
-    /// A grace period of RCU: until every CPU has been through a quiescent state.
+    /// A grace period of RCU: until every CPU has passed a quiescent state.
     Rcu,
-    /// An answer that it had asked another thread for, or room for what it writes.
+    /// An answer that the thread had asked for, or room for what it writes.
     Answer,
-    /// A child's end, or a thread's that it joins.
+    /// The end of a child, or of a thread that it joins.
     Child,
-    /// It was stopped by a signal.
+    /// A stop by a signal.
     Stopped,
-    /// Its cgroup had used up its CPU quota.
+    /// The thread's cgroup had used up its CPU quota.
     CpuQuota,
     MayBeIdle,
     Idle,
@@ -49,11 +49,11 @@ pub(crate) enum Why {
 /// How a cause explains a stall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// No wait for somebody or something: more of it explains less.
+    /// No wait for anything: more of it explains less.
     Work,
-    /// A wait that memory pressure makes.
+    /// A wait because of memory pressure.
     Memory,
-    /// A wait for somebody or something else.
+    /// Another wait for a thread or a thing.
     Wait,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Cause {
     why: Why,
     pub(crate) word: &'static str,
     pub(crate) kind: Kind,
-    /// Kernel functions that say so on the stack of a sleeping thread (Linux 6.12 and 6.18).
+    /// Kernel functions on the stack of a sleeping thread that show the cause (Linux 6.12 and 6.18).
     functions: &'static str,
     pub(crate) advice: Option<Advice>,
 }
@@ -149,7 +149,7 @@ pub(crate) static CAUSES: [Cause; 19] = [
          i915_request_wait i915_request_wait_timeout",
         None,
     ),
-    // kernel/rcu, and who waits for what it frees: fs/aio.c, kernel/rcu/sync.c.
+    // kernel/rcu; and waits for what RCU frees: fs/aio.c, kernel/rcu/sync.c.
     cause(
         Why::Rcu,
         "rcu",
@@ -189,12 +189,12 @@ const fn cause(
     }
 }
 
-/// Returns the cause that records call `word`.
+/// Returns the cause that has the word `word` in records.
 pub(crate) fn of_word(word: &str) -> Option<&'static Cause> {
     CAUSES.iter().find(|cause| cause.word == word)
 }
 
-/// Returns the cause that a kernel function on a sleeping thread's stack says.
+/// Returns the cause that a kernel function on a sleeping thread's stack shows.
 pub(crate) fn of_function(function: &str) -> Option<Why> {
     static BY_FUNCTION: LazyLock<HashMap<&str, &Why>> = LazyLock::new(|| {
         let functions = |cause: &'static Cause| cause.functions.split_whitespace();
@@ -215,7 +215,7 @@ impl Why {
             .map_or("unknown", |cause| cause.word)
     }
 
-    /// Returns a shrinker's function, where it is known.
+    /// Returns a shrinker's function, if it is known.
     pub(crate) fn function(&self) -> Option<&str> {
         match self {
             Why::Shrinker(function) => function.as_deref(),
@@ -223,12 +223,12 @@ impl Why {
         }
     }
 
-    /// Returns whether nothing was due, or may not have been.
+    /// Returns whether the thread had no work, or may have had none.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self, Why::Idle | Why::MayBeIdle)
     }
 
-    /// Returns whether it is freeing memory or moving it together.
+    /// Returns whether the thread frees memory or compacts it.
     pub(crate) fn is_reclaim(&self) -> bool {
         matches!(
             self,

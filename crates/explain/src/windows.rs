@@ -1,7 +1,7 @@
-//! Frames, requests and round trips: windows of a thread's time, and where it went.
+//! Frames, requests and round trips: windows of a thread's time, and where that time went.
 //!
-//! A window's end is seen while its thread runs, so the thread's past has its chains already. Of a window that lasts long, the
-//! past is taken piece by piece before it is merged.
+//! A window ends while its thread runs, so the thread's past has its chains by then. The past of a long window is
+//! taken piece by piece, before older pieces are merged.
 
 use std::collections::HashMap;
 
@@ -14,17 +14,17 @@ use stopgap_trace::Text;
 use crate::chain::{Graph, Pieces, Sums};
 use crate::request::Place;
 
-/// Threads that have windows, and windows of one that are open.
+/// Most threads with windows, and most open windows of one thread.
 const MOST_THREADS: usize = 1 << 16;
 const MOST_OPEN: usize = 64;
-/// Names of threads, pairs and markers that are told apart.
+/// Most rows: names of threads or pairs, and markers.
 const MOST_GROUPS: usize = 256;
-/// Waits of a thread between two looks at its past, of which the last 32 are kept exactly.
+/// Waits of a thread after which the past of its open windows is taken. The graph keeps many more waits exactly.
 const WAITS: u32 = 16;
-/// Pieces of an open window that are kept in the order of time.
+/// Most pieces of an open window that keep the order of time.
 const MOST_PIECES: usize = 4_096;
 
-/// What makes windows one row.
+/// Key of a row of windows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Key {
     kind: WindowKind,
@@ -32,7 +32,7 @@ struct Key {
     by: Text,
 }
 
-/// Windows of one row.
+/// The windows of one row.
 #[derive(Default)]
 struct Group {
     /// Whether the recorder followed one of the threads.
@@ -46,7 +46,7 @@ struct Group {
     not_over: u64,
 }
 
-/// A window's thread, begin and end.
+/// The thread, begin and end of a window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
     pub(crate) tid: u32,
@@ -54,16 +54,16 @@ pub(crate) struct Window {
     pub(crate) end: u64,
 }
 
-/// A window that has begun.
+/// An open window.
 struct Open {
     kind: WindowKind,
-    /// The descriptor, where it is about one.
+    /// The descriptor, if the window is about one.
     on: Option<u64>,
     begin: u64,
-    /// Until when its time is in `pieces`.
+    /// The time up to which `pieces` is complete.
     taken: u64,
     pieces: Pieces,
-    /// The call whose waits may have ended it, and when the last of them was over.
+    /// The call that may have ended it, and the end of that call's last wait.
     over: Option<(Place, u64)>,
 }
 
@@ -71,13 +71,13 @@ struct Open {
 #[derive(Default)]
 struct Of {
     open: Vec<Open>,
-    /// When the last one ended, by what it was about.
+    /// Ends of the last windows, by kind and descriptor.
     until: Vec<(WindowKind, Option<u64>, u64)>,
-    /// Waits since a look at its past.
+    /// Waits since the past was last taken.
     waits: u32,
 }
 
-/// All windows.
+/// The windows of all threads.
 #[derive(Default)]
 pub(crate) struct Windows {
     threads: HashMap<u32, Of>,
@@ -105,13 +105,13 @@ pub(crate) struct Who {
 }
 
 impl Windows {
-    /// Whether a window of this kind is open.
+    /// Returns whether such a window is open.
     pub(crate) fn is_open(&mut self, tid: u32, kind: WindowKind, on: Option<u64>) -> bool {
         let of = self.threads.get_mut(&tid);
         of.is_some_and(|of| of.open(kind, on).is_some())
     }
 
-    /// A window begins at `at`, unless one is open, or it would begin before the last one ended.
+    /// Opens a window at `at`, unless one is open, or the last one ended later than that.
     pub(crate) fn begins(&mut self, tid: u32, kind: WindowKind, on: Option<u64>, at: u64) {
         if self.threads.len() >= MOST_THREADS && !self.threads.contains_key(&tid) {
             return;
@@ -131,7 +131,7 @@ impl Windows {
         });
     }
 
-    /// The window may be over at `ran`, by the waits of a call.
+    /// Notes that the window may have ended at `ran`, by the wait of a call.
     pub(crate) fn may_end(&mut self, tid: u32, on: Option<u64>, place: Place, ran: u64) {
         let of = self.threads.get_mut(&tid);
         if let Some(open) = of.and_then(|of| of.open(WindowKind::Request, on)) {
@@ -139,14 +139,14 @@ impl Windows {
         }
     }
 
-    /// Returns the requests of `tid` that may be over: on which descriptor, by the waits of which call, and when.
+    /// Returns the requests of `tid` that may have ended: descriptor, call, and the end of its last wait.
     pub(crate) fn over(&self, tid: u32) -> Vec<(Option<u64>, Place, u64)> {
         let open = self.threads.get(&tid).into_iter().flat_map(|of| &of.open);
         let over = |open: &Open| open.over.map(|(place, ran)| (open.on, place, ran));
         open.filter_map(over).collect()
     }
 
-    /// A window is over at `end`. Where none was open, and none has ended before, it began before the trace.
+    /// Ends a window at `end`. If none was open and none has ended before, the window began before the trace.
     pub(crate) fn ends(
         &mut self,
         graph: &mut Graph,
@@ -179,7 +179,7 @@ impl Windows {
         self.counts((who, by), kind, window, open.pieces);
     }
 
-    /// A window was, from begin to end.
+    /// Counts a window whose begin and end are known.
     pub(crate) fn was(
         &mut self,
         graph: &mut Graph,
@@ -227,7 +227,7 @@ impl Windows {
         Some(group)
     }
 
-    /// A thread waited: takes what is older of its open windows.
+    /// Takes the older past of the thread's open windows, after some of its waits.
     pub(crate) fn waited(&mut self, graph: &mut Graph, tid: u32) {
         let Some(of) = self.threads.get_mut(&tid).filter(|of| !of.open.is_empty()) else {
             return;
@@ -241,7 +241,7 @@ impl Windows {
             return;
         };
         for open in &mut of.open {
-            // Of a window that is over, the rest is later.
+            // If the window may have ended, time after that is not taken.
             let until = open.over.map_or(settled, |(_, ran)| ran.min(settled));
             if until > open.taken {
                 graph.window(tid, open.taken, until, &mut open.pieces);
@@ -251,7 +251,7 @@ impl Windows {
         }
     }
 
-    /// A thread is no more, or the trace ends: what is open is not over.
+    /// Counts the open windows of a thread as unfinished, because the thread or the trace has ended.
     pub(crate) fn stops(&mut self, who: &Who, by: impl Fn(WindowKind) -> Text) {
         for open in self
             .threads
@@ -263,15 +263,15 @@ impl Windows {
         }
     }
 
-    /// A window has begun and is not over.
+    /// Counts a window that has begun and does not end.
     pub(crate) fn not_over(&mut self, who: &Who, kind: WindowKind, by: &Text) {
         if let Some(group) = self.group(who, kind, by) {
             group.not_over += 1;
         }
     }
 
-    /// Returns all windows, the most time first: frames of all threads that mark them, others of followed threads, or where
-    /// there is none, of all.
+    /// Returns all windows, the most time first. Frames are those of all threads. Other windows are those of followed
+    /// threads, or of all threads if none was followed.
     pub(crate) fn to_record(&self, graph: &Graph, first: u64, any_followed: bool) -> Vec<Record> {
         let mut records: Vec<Record> = (self.groups.iter())
             .filter(|(key, group)| group.followed || !any_followed || key.kind == WindowKind::Frame)

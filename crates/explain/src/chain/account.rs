@@ -70,7 +70,7 @@ impl Totals {
         let place = &mut self.group_of[at_hop][idleness as usize];
         if *place == 0 {
             self.groups.push((hop, idleness, Group::default()));
-            *place = self.groups.len() as u32; // of each hop three at most
+            *place = self.groups.len() as u32; // at most three per hop
         }
         let (.., group) = &mut self.groups[*place as usize - 1];
         group.waits += 1;

@@ -13,7 +13,7 @@ const MOST_LOOKED_AT: usize = 256;
 const MOST_DEVICES: usize = 4_096;
 /// Most kinds of requests of a device. A kind is an operation and a power of two of the size.
 const MOST_KINDS: usize = 64;
-/// Most lengths of requests of one kind that ran alone.
+/// Most lengths that are kept per kind, of requests that ran alone on the device.
 const MOST_ALONE: usize = 31;
 /// Fewest lengths of which the shortest counts.
 const LEAST_ALONE: usize = 8;

@@ -118,7 +118,7 @@ struct Pair {
 #[derive(Debug, Default)]
 pub(super) struct Pairs(HashMap<(u32, u32), Pair, Quick>);
 
-/// What is known of one thread of a pair.
+/// Facts about one thread of a pair.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct One {
     pub(super) tid: u32,

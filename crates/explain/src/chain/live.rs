@@ -69,7 +69,7 @@ pub enum Counted {
 #[must_use]
 pub fn word_of_sleep(counted: Counted, name: &str) -> &'static str {
     let family = match name {
-        // The arguments are unknown. Of all that fcntl does, only locking sleeps.
+        // The arguments are unknown. Only the commands of fcntl that lock a file sleep.
         "fcntl" => Family::FileLock,
         name => family_of(name, [None; 3]),
     };

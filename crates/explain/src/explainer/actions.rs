@@ -1,4 +1,4 @@
-//! Events by which threads act: system calls, faults, reclaim, locks, I/O.
+//! Events that show what a thread does: system calls, page faults, reclaim, locks, I/O.
 
 use stopgap_trace::{Activity, Event, Kind, Span, Text};
 
@@ -120,18 +120,18 @@ impl Explainer {
                 }
             }
             Where::In(_) => {
-                // Two calls of which the first's end and the second's begin were lost: of neither is the length known.
+                // The end of the first call and the begin of the second were lost, so neither length is known.
                 self.thread(tid, None).operation = None;
                 self.contradictions += 1;
             }
-            // The call began before the trace did, or in a fork.
+            // The call began before the trace, or in the parent before a fork.
             Where::Unknown => {}
             Where::User => self.contradictions += 1,
         }
         self.mappings.call(&name, result);
     }
 
-    /// A fault in a system call is part of the call.
+    /// Begins a page fault, unless the thread is in a system call: then the fault is part of the call.
     fn faults(&mut self, tid: u32, user: Option<bool>) {
         self.seen.faults = true;
         let now = self.now;
@@ -150,7 +150,7 @@ impl Explainer {
         }
     }
 
-    /// The process of `tid`; of a source that does not tell, the thread stands for it.
+    /// Returns the process of `tid`. If the source does not name it, the thread stands for its process.
     fn process_of(&self, tid: u32) -> u32 {
         let thread = self.threads.get(&tid);
         thread.and_then(|thread| thread.pid).unwrap_or(tid)
@@ -164,7 +164,7 @@ impl Explainer {
 
     fn span(&mut self, event: &Event, span: &Span) {
         let now = self.now;
-        // Interrupts and requests of others end while any thread runs.
+        // Interrupts, and requests of other threads, end while any thread runs.
         let is_own = !matches!(
             span.what,
             Activity::Block | Activity::Softirq | Activity::Interrupt
@@ -183,8 +183,8 @@ impl Explainer {
             return;
         };
         self.sees(&what);
-        // A spinning lock, for which an interrupt contends in the midst of the program's own code. All else shows that a
-        // thread that was in a fault is still there.
+        // An interrupt may contend for a spinlock in the middle of the program's own code. Every other span shows
+        // that a thread in a fault is still there.
         let spins = matches!(what, What::Lock(false, _))
             && span.lock.as_ref().is_none_or(|lock| lock.contains("SPIN"));
         let thread = self.thread(tid, None);
@@ -212,7 +212,7 @@ impl Explainer {
         }
     }
 
-    /// A page fault of `tid` is over, which began at `begin`.
+    /// Takes the end of a page fault of `tid` that began at `begin`.
     fn faulted(&mut self, tid: u32, begin: u64) {
         let now = self.now;
         let thread = self.thread(tid, None);
@@ -227,7 +227,7 @@ impl Explainer {
     }
 }
 
-/// Sigreturn restores the registers of before the signal, so its end has the number -1, or there is no end.
+/// Sigreturn restores the registers from before the signal, so its exit has the number -1, or there is no exit.
 fn is_sigreturn(name: &str) -> bool {
     matches!(name, "rt_sigreturn" | "sigreturn")
 }

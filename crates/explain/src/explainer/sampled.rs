@@ -1,4 +1,4 @@
-//! In which state a sampled thread was.
+//! Finds the state in which a sampled thread was.
 
 use stopgap_trace::{Event, Stack};
 
@@ -29,7 +29,7 @@ impl Explainer {
     }
 }
 
-/// The state of a thread that is in `call` as far as the events say, and whose stack is `stack`.
+/// Returns the state of a thread with the stack `stack`. `call` is its call according to the events.
 fn state(call: Option<&str>, stack: &Stack) -> String {
     let Some(inner) = stack.frames().next_back() else {
         return "unknown".to_owned();
@@ -38,7 +38,7 @@ fn state(call: Option<&str>, stack: &Stack) -> String {
         let known = inner != stopgap_stats::profile::UNKNOWN;
         return if known { "user mode" } else { "unknown" }.to_owned();
     }
-    // A recording may have some calls alone: of the others the stack tells.
+    // A recording may have rows of some calls only. The stack shows the others.
     let call = call.or_else(|| stack::call(&stack.0));
     if call.is_some() || stack::in_call(&stack.0) {
         return in_call(call);

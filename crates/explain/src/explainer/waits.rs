@@ -1,4 +1,4 @@
-//! Waits of threads, and how threads begin and end.
+//! Waits of threads; begin and end of threads.
 
 use stopgap_events::wait::{self, Context, Wait, Within};
 use stopgap_trace::{Event, Kind, Moment};
@@ -14,14 +14,15 @@ use crate::thread::{Cpus, Open, State, Thread, Woke, WokenBy, could_run_on, stat
 use crate::timeline::Stay;
 use crate::why::Why;
 
-/// Calls of one place and with the same arguments are one call, where the thread ran no longer between two waits: what
-/// the kernel takes to look again and sleep again. A call of its own takes as long at least.
+/// Two waits belong to one call if the place and the arguments are the same and the thread ran for no longer than
+/// this between them: the time that the kernel takes to check the condition and sleep again. A second call takes at
+/// least as long.
 const LOOKS_AGAIN_NS: u64 = 10_000;
-/// The same of calls that work between their waits, as fsync does.
+/// The same limit for calls that work between their waits, as fsync does.
 const WORKS_ON_NS: u64 = 1_000_000;
 
 impl Explainer {
-    /// A thread was off its CPU.
+    /// Takes a wait of a thread.
     pub(super) fn waited(&mut self, event: &Event, wait: &Wait) {
         self.seen.switches = true;
         self.seen.wakings |= wait.woken.is_some();
@@ -41,7 +42,7 @@ impl Explainer {
         let thread = self.thread(tid, event.comm.as_ref());
         thread.pid = event.pid.or(thread.pid);
         thread.traced |= followed;
-        // Its state of before the recording is unknown, unless its source says it.
+        // The state before the recording is unknown, unless the source gives it.
         let unseen = wait.began_before && wait.state.is_none();
         let heard = thread.heard;
         if !wait.began_before {
@@ -100,8 +101,8 @@ impl Explainer {
         (self.threads.get(&tid)).is_some_and(|thread| thread.operation.is_some())
     }
 
-    /// Books a stay of `tid` off its CPU, which `waker` ended, on its states. In its operation it counts as `inferred`, and its
-    /// sleep as `sleep`.
+    /// Books a wait of `tid`, which `waker` ended, on its `states`. The wait counts as `inferred` in the thread's
+    /// operation, with the causes `sleep`.
     fn off(
         &mut self,
         tid: u32,
@@ -133,7 +134,7 @@ impl Explainer {
             return;
         };
         let deep = wait.state == Some(wait::State::Blocked);
-        // A fault goes on while it sleeps; a pre-emption may come after it.
+        // A page fault goes on while its thread sleeps. A pre-emption may come after the fault.
         if asleep || operation.by_waits.is_some() {
             operation.lasts(ran);
         }
@@ -149,7 +150,7 @@ impl Explainer {
             throttled: wait.throttled == Some(true),
             waker: waker.cloned(),
         };
-        // A child may be waited for in vain at times, and at other times not.
+        // A wait for a child has pieces that are idle and pieces that are not.
         let mut at = left;
         for (why, ns) in sleep.split_last().map_or(&[][..], |(_, before)| before) {
             let until = (at + ns).min(woken);
@@ -160,7 +161,7 @@ impl Explainer {
         operation.stays(stay(at, woken, ran, otherwise));
     }
 
-    /// `tid` left its CPU at `left`.
+    /// Notes that `tid` left its CPU at `left`.
     fn leaves(&mut self, tid: u32, wait: &Wait, left: u64) {
         let site = self.site(tid, wait, left);
         let Some(thread) = self.threads.get_mut(&tid) else {
@@ -194,7 +195,8 @@ impl Explainer {
         self.roundtrips.left(tid, wait, left);
     }
 
-    /// Where `tid` waits from `left` on. Begins and ends operations that are known by their waits alone.
+    /// Returns where in the program `tid` waits since `left`. Begins and ends operations that show only by their
+    /// waits.
     fn site(&mut self, tid: u32, wait: &Wait, left: u64) -> Option<Site> {
         let asleep = could_run_on(wait) == Some(false);
         let call = match wait.within {
@@ -208,7 +210,7 @@ impl Explainer {
         });
         let thread = self.thread(tid, None);
         if thread.calls || wait.instruction_pointer.is_none() {
-            return site; // rows tell of its calls
+            return site; // its calls have rows
         }
         let name = call_in(wait);
         let short = match name.as_deref().map(role) {
@@ -221,7 +223,7 @@ impl Explainer {
             call.is_some_and(|call| ends_with_its_sleep(wait, call)),
         );
         if wait.within == Some(Within::User) && !asleep {
-            // Of a thread that was not seen to get its CPU, since the trace began, or it.
+            // A thread that was not seen to get its CPU has run since the trace or the thread began.
             let (ran, computes) = (thread.ran.max(thread.begin), is_computing(thread));
             if !computes {
                 self.end_operation(tid, None, false);
@@ -249,13 +251,13 @@ impl Explainer {
         site
     }
 
-    /// Who woke the thread of `wait`.
+    /// Returns the thread that ended `wait`.
     fn woken_by(&self, wait: &Wait) -> Option<WokenBy> {
         let waker = wait.waker.as_ref()?;
         let call = waker.call.as_ref();
         let call = call.map(|call| name_of(call.number, call.name.as_ref()));
         let role = call.as_deref().map_or(Role::Other, role);
-        // What a send sets off on its own machine is done by a softirq.
+        // A softirq delivers what a thread sends within its own machine.
         let itself = match waker.context {
             Some(Context::Interrupt) => false,
             Some(Context::Softirq) => role == Role::Sends,
@@ -271,7 +273,7 @@ impl Explainer {
         })
     }
 
-    /// The thread of `wait`, `target`, was woken in it by `by`.
+    /// Notes that `by` woke the thread `target`, in `wait`.
     fn wakes(&mut self, target: u32, wait: &Wait, by: Option<WokenBy>) {
         let (Some(woken), Some(waker), Some(by)) = (wait.woken, &wait.waker, by) else {
             return;
@@ -292,12 +294,13 @@ impl Explainer {
         let (Role::Sends, Some(descriptor), Some(_)) = (by.role, descriptor, &by.call) else {
             return;
         };
-        // Who is in a send itself waits for room, or for another writer of the file: that is no answer.
+        // A thread that waits inside a send itself waits for room, or for another writer of the file. Waking it is no
+        // answer.
         let waits_in = (wait.call.as_ref()).map(|call| name_of(call.number, call.name.as_ref()));
         if waits_in.is_some_and(|name| role(&name) == Role::Sends) {
             return;
         }
-        // The question may be sent by one thread of such a process, and its answer got by another.
+        // In such a process, one thread may send the question and another one receive the answer.
         if self.graph.is_scheduled(tid) || self.graph.is_scheduled(target) {
             return;
         }
@@ -317,14 +320,14 @@ impl Explainer {
             self.roundtrips.received(target, None, ran.0);
         }
         if new {
-            // Where a thread ran before, when it was made or placed, says nothing of the pair.
+            // The CPUs on which a thread ran before, when it was created or placed, say nothing about the pair.
             for tid in [tid, target] {
                 self.thread(tid, None).cpus = Cpus::None;
             }
         }
     }
 
-    /// An event shows that `tid` has a CPU: where its last wait has no end, that was not seen.
+    /// Ends the open wait of `tid`, whose end was not seen: an event shows that `tid` has a CPU.
     pub(super) fn comes_back_unseen(&mut self, tid: u32) {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
@@ -340,7 +343,7 @@ impl Explainer {
             self.untold += 1;
             self.seen.untold_ns += seen - woken.unwrap_or(left);
         }
-        // The switch that brought it back is hidden: it was off its CPU at most until now.
+        // The switch that brought the thread back is hidden. The thread was off its CPU until now at the latest.
         let inferred = states(&wait);
         let states = match woken {
             Some(_) => (inferred.0, State::Unknown),
@@ -352,7 +355,7 @@ impl Explainer {
         self.thread(tid, None).ran = seen;
     }
 
-    /// The trace ends before a wait of `tid` does.
+    /// Books a wait of `tid` that has not ended when the trace ends.
     pub(super) fn open_to_the_end(&mut self, tid: u32, open: &Open) {
         let (now, wait) = (self.now, &*open.wait);
         let left = wait.left.0.min(now);
@@ -363,14 +366,16 @@ impl Explainer {
         self.off(tid, wait, (&open.sleep, by.as_ref()), moments, off, off);
     }
 
-    /// Learns which processes a recorder of the whole machine followed: it takes stacks of those alone.
+    /// Learns which processes a recorder of the whole machine followed. It takes stacks of the program for these
+    /// only.
     fn follows(&mut self, event: &Event, wait: &Wait) {
         if let (Some(pid), Some(_)) = (event.pid, &wait.user_stack) {
             self.followed.insert(pid);
         }
     }
 
-    /// A counter of a process: the recorder reads those of the processes that it follows.
+    /// Learns from a counter of a process that the recorder follows it: the recorder reads counters of followed
+    /// processes only.
     pub(super) fn counted(&mut self, name: &str, pid: Option<u32>) {
         if let Some(pid) = pid
             && name == "voluntary switches"
@@ -380,13 +385,13 @@ impl Explainer {
         }
     }
 
-    /// Whether the recorder kept the threads of the whole machine.
+    /// Returns whether the recorder kept the threads of the whole machine.
     fn has_whole_machine(&self) -> bool {
         let mut events = self.metadata.events.iter().flatten();
         events.any(|event| event == "bpf:sched_switch")
     }
 
-    /// A thread begins, ends, or becomes another program.
+    /// Takes an event by which a thread begins, ends, or executes another program.
     pub(super) fn lives(&mut self, event: &Event) {
         match &event.kind {
             Kind::Fork {
@@ -401,7 +406,7 @@ impl Explainer {
                 {
                     self.followed.insert(*child);
                 }
-                // An id that is given again: its former thread is gone, though its end was not seen.
+                // The id was reused: its former thread is gone, although its end was not seen.
                 self.end_thread(*target_tid);
                 let mut thread = Thread::new(self.now);
                 thread.traced = traced;
@@ -440,8 +445,9 @@ impl Explainer {
     }
 }
 
-/// Whether a wait is the last of its call, as far as one can tell: who sleeps for a time, a word, events or bytes is woken once,
-/// and a loop of such calls is many operations, however little it runs between them. A sleep for a file's pages is not interruptible.
+/// Returns whether a wait is probably the last of its call. A thread that sleeps for a time, a word, events or bytes
+/// is woken once, and a loop of such calls is many operations, however briefly the thread runs between them. A sleep
+/// for a file's pages is uninterruptible.
 fn ends_with_its_sleep(wait: &Wait, call: &wait::Call) -> bool {
     wait.state == Some(wait::State::Sleeping)
         && (call.name.as_deref()).is_some_and(|name| sleeps_once(name, call.arguments))
@@ -455,8 +461,8 @@ fn is_computing(thread: &Thread) -> bool {
     (thread.operation.as_ref()).is_some_and(|operation| operation.family == Family::Computing)
 }
 
-/// Whether a thread sleeps in a call, though none was seen to begin: not all are recorded. Without a stack it is the
-/// interruptible sleep that says so; a fault's is not, but for userfaultfd.
+/// Returns whether a thread sleeps in a call whose begin was not recorded. Without a stack, an interruptible sleep
+/// shows it: a page fault sleeps uninterruptibly, except with userfaultfd.
 fn is_in_a_call(wait: &Wait) -> bool {
     match &wait.stack {
         Some(stack) => stack::in_call(&stack.frames),
@@ -464,8 +470,8 @@ fn is_in_a_call(wait: &Wait) -> bool {
     }
 }
 
-/// Whether a thread waits for its io_uring, which the kernel counts as a sleep for I/O whatever it was asked for (io_uring/io_uring.c,
-/// `io_cqring_schedule_timeout`).
+/// Returns whether a thread waits for its io_uring. The kernel counts such a wait as a sleep for I/O, for any kind of
+/// request (io_uring/io_uring.c, `io_cqring_schedule_timeout`).
 fn waits_for_ring(wait: &Wait) -> bool {
     let name = wait.call.as_ref().and_then(|call| call.name.as_deref());
     name == Some("io_uring_enter")
