@@ -407,7 +407,7 @@ mod tests {
     use super::*;
     use crate::interval::What;
 
-    /// What an operation had is not in the one that comes in its place.
+    /// An operation in the memory of another one starts empty.
     #[test]
     fn an_operation_in_the_place_of_another_is_new() {
         let mut operation = Operation::new(Family::Fault, "fault".into(), 5);

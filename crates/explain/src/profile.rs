@@ -394,7 +394,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The state stands for the call, too: one call and stack have one state.
+    /// Adds one sample. `state` stands for the call, too: samples with one call and one stack have one state.
     fn add(samples: &mut Samples, thread: &str, state: &str, stack: &str) {
         let call: Text = state.into();
         let stack = Stack(stack.into());
@@ -427,7 +427,7 @@ mod tests {
         }
     }
 
-    /// A recursion's samples are counted once; the innermost function has its own.
+    /// Samples of a recursion count once. The innermost function has its own samples.
     #[test]
     fn functions_have_their_own_and_what_they_called() {
         let profile = samples(&[

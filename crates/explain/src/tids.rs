@@ -146,7 +146,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// It is a map, also of numbers that no kernel gives.
+        /// Behaves like a map, also for numbers that no kernel gives.
         #[test]
         fn is_a_map(steps in prop::collection::vec((0..4_u8, prop::sample::select(vec![
             0, 1, 255, 256, 70_000, LIMIT - 1, LIMIT, u32::MAX,

@@ -166,7 +166,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
 
-        /// One wait is taken apart in a way of its own: as it is beside an interval that is over before.
+        /// The shortcut for a single wait gives the same parts as the general way, which an earlier interval selects.
         #[test]
         fn one_wait_is_taken_apart_as_several_are(mut at in prop::array::uniform5(0..12_u64), shuffled: bool) {
             let [left, woken, ran] = [at[1], at[3], at[4]];

@@ -1,4 +1,4 @@
-//! Random events explained: what the fuzz target asserts.
+//! Explains random events, with the assertions of the fuzz target.
 
 use stopgap_events::random::Random;
 

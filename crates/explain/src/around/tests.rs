@@ -42,7 +42,7 @@ fn event(time: u64, tid: u32, kind: Kind) -> Event {
     }
 }
 
-/// A wait that began, ended and after which the thread ran at these times, in ms.
+/// Returns a wait: when it began, when the thread was woken, and when it ran again, in ms.
 fn wait(tid: u32, call: &str, state: State, times: [u64; 3]) -> Wait {
     let [left, woken, ran] = times.map(|ms| Nanos(ms * MS));
     Wait {
@@ -198,7 +198,7 @@ fn the_line_names_the_chain_to_its_end() {
     assert_eq!(cause.waiting[0].total_ns, 400 * MS);
 }
 
-/// Who waits for its own request to the disk has nobody that could go after others.
+/// If a thread waits for its own request to the disk, no other thread could go after it.
 #[test]
 fn what_to_try_names_the_other_thread() {
     let window = |at| trigger(TriggerKind::SlowCall, Some(7), 1_000, at);
@@ -209,13 +209,13 @@ fn what_to_try_names_the_other_thread() {
         first.text.starts_with("put what writer writes"),
         "{first:?}"
     );
-    // Without the other's request, the server's own took all of the time.
+    // Without the other request, the server's own took all of the time.
     events.retain(|event| !matches!(&event.kind, Kind::Span(_) if event.tid == Some(9)));
     let cause = cause_of(window(1_400), &events);
     assert_eq!(advice(&cause), None, "{}", cause.text);
 }
 
-/// The cause of a page and the table below it are of the same graph.
+/// The cause of a page and the table below it come from the same graph.
 #[test]
 fn the_cause_is_that_of_the_table() {
     for (tid, call, begin, end) in [(7, "recvfrom", 1_000, 1_400), (8, "fsync", 1_001, 1_399)] {
@@ -240,7 +240,7 @@ fn the_cause_is_that_of_the_table() {
     }
 }
 
-/// The thread sleeps 700 of 1,000 ms and then waits for a CPU; what was before the stall does not count.
+/// The thread sleeps 700 of 1,000 ms and then waits for a CPU. Time before the stall does not count.
 #[test]
 fn a_window_has_its_own_time_alone() {
     let behind = |wait: Wait| Wait {
@@ -312,7 +312,7 @@ fn a_stop_names_who_sent_the_signal_and_is_no_cause_of_others() {
 
 /// ```text
 /// ms        0      100     200     300
-/// 7         |memcg-reclaim, asleep from 150 on|
+/// 7         |memcg-reclaim, asleep since 150|
 /// 8         |waits for a CPU          |
 /// ```
 #[test]
@@ -376,7 +376,7 @@ fn what_the_trace_does_not_have_is_said() {
     }
 }
 
-/// Pressure that fires beside a call leads where the trace explains it.
+/// Pressure with a trigger beside a slow call leads if the trace explains it.
 #[test]
 fn pressure_that_is_explained_comes_first() {
     let call = trigger(TriggerKind::SlowCall, Some(7), 1_000, 1_400);
@@ -467,7 +467,7 @@ fn a_late_frame_is_what_its_thread_did() {
     assert_eq!(cause.text, "on-cpu, 100 % of 400 ms: client ran");
     let culprit = cause.culprit.unwrap();
     assert_eq!((&*culprit.cause, culprit.tid), ("running", Some(7)));
-    // It leads where another thread lost more.
+    // It leads if another thread lost more.
     let other = trigger(TriggerKind::SlowCall, Some(7), 1_000, 1_400);
     let stall = stall_of(vec![other, frame(1_395, 1_440, 28)], 0, 0);
     let all = causes(&stall, &explained(&stall, &client_server_disk()).1);

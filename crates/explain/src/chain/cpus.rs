@@ -289,11 +289,11 @@ mod tests {
 
     use super::*;
 
-    /// Threads that have CPU 0 in turn, each from its time until the next one's. Before them it was idle.
+    /// Threads that have CPU 0 in turn, each from its time to the next one's. Before the first, the CPU was idle.
     struct Turns(Vec<(u64, u32)>);
 
     impl Turns {
-        /// How long each thread had the CPU.
+        /// Returns how long each thread had the CPU.
         fn truth(&self, from: u64, to: u64) -> BTreeMap<u32, u64> {
             let mut had = BTreeMap::from([(0, self.0[0].0.saturating_sub(from))]);
             let ends = self.0.iter().skip(1).map(|turn| turn.0).chain([to]);
@@ -303,7 +303,8 @@ mod tests {
             had
         }
 
-        /// What is seen of them; of `hidden` turns not which thread was before them, and of `left` when those threads leave.
+        /// Returns the CPU as a trace shows it. The thread before each `hidden` turn is unknown, and only threads of
+        /// `left` turns are seen to leave.
         fn seen(&self, hidden: impl Fn(usize) -> bool, left: impl Fn(usize) -> bool) -> Cpus {
             let mut cpus = Cpus::default();
             let mut before = None;
@@ -332,7 +333,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
-        /// However old the wait: no thread is said to have had the CPU for longer than it had, and all adds up. Of few threads most is known.
+        /// Waits of any age add up, and no thread gets more time than it had the CPU. With few threads, most of the
+        /// time is known.
         #[test]
         fn nobody_had_it_for_longer_than_it_had(
             turns in prop::collection::vec((0..1_000_u64, 0..1_000_000_u32), 1..3_000),
@@ -367,7 +369,8 @@ mod tests {
         }
     }
 
-    /// A thread has the CPU for 1 of each 10 us and is not always seen to leave; which one has it after that is hidden.
+    /// A thread has the CPU for 1 of each 10 us and is not always seen to leave. The thread that has the CPU after it
+    /// is hidden.
     #[test]
     fn who_left_does_not_have_what_is_hidden() {
         for (count, one_in) in [(20, 1), (1_000, 1), (20, 2), (1_000, 2)] {

@@ -279,7 +279,7 @@ mod tests {
         for index in 0..20_u64 {
             request(100 * index, 100 * index + 10 + index % 3, 7, 4096);
         }
-        // A large one of another thread is under way while the thread's own waits and is served.
+        // A large request of another thread is under way while the thread's own request waits and is served.
         request(3_000, 3_028, 9, 1 << 20);
         request(3_001, 3_030, 7, 4096);
         let mut shares = Vec::new();

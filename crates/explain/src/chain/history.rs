@@ -399,7 +399,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Few pieces or many: each chain once, in order, with its time.
+        /// Each chain comes once, in order and with its time, for few pieces and for many.
         #[test]
         fn sums_are_by_chain(pieces in prop::collection::vec((1..40_u32, 1..1_000_u64), 0..130)) {
             let mut sums = std::collections::BTreeMap::new();
@@ -411,7 +411,7 @@ mod tests {
             prop_assert!(line.0.iter().map(|piece| (piece.path, piece.ns)).eq(sums));
         }
 
-        /// However much is merged, a window of the past has as many nanoseconds as it is long.
+        /// A window of the past has as many nanoseconds as it is long, however much is merged.
         #[test]
         fn a_window_is_as_long_as_it_is(
             lengths in prop::collection::vec(prop::collection::vec((1..40_u32, 1..1_000_u64), 1..5), 1..400),
@@ -437,14 +437,14 @@ mod tests {
             let wanted = (from + length).min(now).saturating_sub(from);
             prop_assert_eq!(sum(&line), wanted);
             prop_assert_eq!(until, from.max(now.min(from + length)));
-            // The newest are as they were.
+            // The newest pieces are unchanged.
             let mut exact = Line::default();
             let newest = &stretches[stretches.len().saturating_sub(EXACT)..];
             newest.iter().flatten().for_each(|piece| exact.push(piece.path, piece.ns));
             let mut line = Line::default();
             past.part(now - sum(&exact), now, &mut line);
             prop_assert_eq!(&line.0, &exact.0);
-            // A piece among them that is replaced.
+            // Replaces one piece among them.
             let last = past.last().unwrap()[0];
             let begin = past.last_begin().unwrap();
             let with = [(100, last.ns - last.ns / 2), (101, last.ns / 2)];

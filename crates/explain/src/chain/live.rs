@@ -2,7 +2,7 @@
 //! them, because it sees each wait of the machine only once.
 //!
 //! The rules are those of the graph ([`super::idle`]), but less is known: the wait itself, and the wakings before it.
-//! There is no stack that says what a sleep is for. Of the thread that ended it, only the end of its last wait for
+//! There is no stack that says what a sleep is for. For the thread that ended it, only the end of its last wait for
 //! work is known.
 
 use std::collections::HashMap;
@@ -274,7 +274,8 @@ mod tests {
         assert_eq!(by_call("ioctl", of(0, 0)), ByCall::Driver);
     }
 
-    /// A client (7) asks a server (8) by a pipe and is told after 300 ms; both existed before.
+    /// A client (7) asks a server (8) through a pipe and gets the answer after 300 ms. Both existed before the
+    /// recording.
     #[test]
     fn an_answer_is_a_loss_and_what_nobody_asked_for_is_not() {
         let read = |tid, waker, woken| Slept {
@@ -299,7 +300,7 @@ mod tests {
         for woken in [1_000, 2_000, 3_000] {
             assert!(!asks.is_loss(&read(8, 7, woken)));
         }
-        // The server reads only now what the client had sent before it slept.
+        // Only now the server reads what the client had sent before it slept.
         let mut asks = Asks::default();
         let reads = |call, arguments| Slept {
             call,
@@ -310,7 +311,7 @@ mod tests {
         assert!(asks.is_loss(&reads("recvfrom", [Some(3), None, None])));
         let several = [Some(1), Some(5), None];
         assert!(!asks.is_loss(&reads("poll", several)), "a loop of events");
-        // By 9, which the server asked.
+        // Thread 9 answers, which the server asked.
         let mut asks = Asks::default();
         asks.born(7, 1, 0);
         assert!(!asks.is_loss(&read(8, 7, 1_000)));

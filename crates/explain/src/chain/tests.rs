@@ -1,4 +1,4 @@
-//! The graph against a machine that knows the truth.
+//! Compares the graph with a simulated machine that knows the truth.
 
 mod asking;
 mod fences;
@@ -19,7 +19,7 @@ use machine::{End, Machine, Op};
 
 const MS: u64 = 1_000_000;
 
-/// Returns the ends of the chains of the last wait of `tid`. What is broken has the reason instead.
+/// Returns the ends of the chains of the last wait of `tid`, and the reasons where chains break.
 fn ends(graph: &Graph, tid: u32) -> (BTreeMap<End, u64>, BTreeMap<String, u64>) {
     let thread = &graph.threads[&tid];
     let (mut ends, mut others) = (BTreeMap::new(), BTreeMap::new());
@@ -46,13 +46,13 @@ fn ends(graph: &Graph, tid: u32) -> (BTreeMap<End, u64>, BTreeMap<String, u64>) 
     (ends, others)
 }
 
-/// How long is booked otherwise than the truth.
+/// Returns the nanoseconds that are booked otherwise than the truth.
 fn difference(ends: &BTreeMap<End, u64>, truth: &BTreeMap<End, u64>) -> u64 {
     let more = |(end, ns): (&End, &u64)| ns.saturating_sub(ends.get(end).copied().unwrap_or(0));
     truth.iter().map(more).sum()
 }
 
-/// Threads that compute, lock, write, sleep, ask servers and fork, by chance.
+/// Returns threads that compute, lock, write, sleep, ask servers and fork at random.
 fn by_chance(seed: u64) -> Machine {
     let mut random = Random::new(seed);
     let cpus = 1 + random.index(3);
@@ -117,7 +117,7 @@ fn by_chance(seed: u64) -> Machine {
     machine
 }
 
-/// A graph of threads that began in the recording: who asks whom is known.
+/// Returns a graph of threads that began in the recording, so it is known who asks whom.
 fn graph_of(rows: &[Event]) -> Graph {
     let mut graph = Graph::new();
     are_born(&mut graph, rows);
@@ -127,7 +127,7 @@ fn graph_of(rows: &[Event]) -> Graph {
     graph
 }
 
-/// The threads of `rows` began in the recording.
+/// Notes that the threads of `rows` began in the recording.
 fn are_born(graph: &mut Graph, rows: &[Event]) {
     for tid in rows.iter().filter_map(|row| row.tid) {
         let comm = "".into();
@@ -164,11 +164,11 @@ fn chains_end_where_the_machine_says() {
         }
     }
     assert!(waits > 10_000, "{waits}");
-    // Of waits with more pieces than are kept, only the sums are.
+    // Waits with more pieces than are kept have sums only.
     assert!(wrong * 1_000 < time, "{wrong} of {time} ns");
 }
 
-/// Returns the chains of waits of `task` under `cause`, each as its texts joined by `>`, with nanoseconds.
+/// Returns the chains of waits of `task` under `cause`: the texts of each joined by `>`, with nanoseconds.
 fn chains(record: &Chains, task: &str, cause: &str) -> Vec<(String, u64)> {
     fn add(links: &[Link], before: &str, out: &mut Vec<(String, u64)>) {
         for link in links {
@@ -258,7 +258,7 @@ fn a_disk_is_busy_with_somebody_elses_requests() {
     assert_eq!(record.blame[0].task.as_deref(), Some("tar"));
 }
 
-/// `names` in a row, each asks the next; the last does `work`.
+/// Returns a row of threads with these names. Each asks the next, and the last does `work`.
 fn a_row(names: &[&str], tcp: bool, work: &[Op]) -> Machine {
     let mut machine = Machine::new(names.len(), 0);
     let all: Vec<usize> = (names.iter().enumerate())
@@ -349,7 +349,7 @@ fn who_stops_a_thread_is_named() {
     ));
 }
 
-/// 2 sleeps on purpose between its reads of what 1 sends by TCP.
+/// Thread 2 sleeps on purpose between its reads of what thread 1 sends by TCP.
 #[test]
 fn who_reads_slowly_is_named() {
     let soft = |row: Event, tid: u32, call: &'static str| {
@@ -395,7 +395,7 @@ fn who_reads_slowly_is_named() {
     );
 }
 
-/// Thread 1 is stopped by a signal of 3, then twice in another way. The old signal stopped it once.
+/// Thread 1 is stopped by a signal of 3, then twice in another way. The old signal counts for the first stop only.
 #[test]
 fn who_traces_or_thaws_a_thread_is_named() {
     let stopped = |times, state, by| {
@@ -493,8 +493,9 @@ fn hogs_and_a_slow_child() {
     );
 }
 
-/// Thread `victim` waits for CPU 1 from `ready` ms to the end of 3 s, while two hogs have it 4 ms by turns and a third thread gets 50 us
-/// each 10 ms. `last` has it when the victim gets it. Returns the rows, and how long each thread had the CPU meanwhile.
+/// Thread `victim` waits for CPU 1 from `ready` ms to the end of 3 s. Meanwhile two hogs have it in turns of 4 ms,
+/// and a third thread gets 50 us of each 10 ms. `last` has the CPU just before the victim gets it. Returns the rows,
+/// and how long each thread had the CPU.
 fn behind_hogs(ready: u64, last: u32) -> (Vec<Event>, BTreeMap<u32, u64>) {
     const END: u64 = 3_000 * MS;
     let (hogs, brief, victim) = ([11, 12], 13, 14);
@@ -544,7 +545,7 @@ fn behind_hogs(ready: u64, last: u32) -> (Vec<Event>, BTreeMap<u32, u64>) {
     (rows, had)
 }
 
-/// A wait that is older than what is kept of its CPU is shared out by what each thread had.
+/// A wait that began before the kept turns of its CPU is divided by how long each thread had the CPU.
 #[test]
 fn a_long_wait_is_behind_those_who_had_the_cpu() {
     for (ready, last) in [(0, 13), (1, 12), (700, 13), (1_903, 12), (2_700, 13)] {
@@ -566,7 +567,7 @@ fn a_long_wait_is_behind_those_who_had_the_cpu() {
     }
 }
 
-/// A row of kind `wait`: when it left, was woken and ran again, in which call, and who woke it.
+/// Returns a row of kind `wait`: when the thread left, was woken and ran again, in which call, and its waker.
 fn wait_row(thread: u32, times: [u64; 3], call: (&str, [u64; 3]), waker: Waker) -> Event {
     Event {
         time: Nanos(times[2] * MS),
@@ -612,13 +613,13 @@ fn woken_by(thread: u32, call: Option<&str>) -> Waker {
     }
 }
 
-/// 1 has the lock at 0x10 and waits for that at 0x20 until a timeout; 2 has that one and waits for the first.
+/// 1 has the lock at 0x10 and waits for the lock at 0x20 until a timeout; 2 has that lock and waits for the first.
 #[test]
 fn a_deadlock_is_a_cycle() {
     let mutex = |address| ("futex", [address, 128, 2]);
     for sure in [true, false] {
         let mut rows = vec![
-            // They got the locks from another thread, who gave them up.
+            // They got the locks from another thread, which released them.
             wait_row(1, [1, 5, 5], mutex(0x10), woken_by(3, Some("futex"))),
             wait_row(2, [1, 6, 6], mutex(0x20), woken_by(3, Some("futex"))),
             wait_row(1, [10, 2_010, 2_010], mutex(0x20), woken_by(0, None)),
@@ -652,8 +653,8 @@ fn a_deadlock_is_a_cycle() {
     }
 }
 
-/// Rows are lost: each wait still adds up, and nobody is named who was not on the true chain or the waiting thread's
-/// CPU.
+/// Rows are lost. Each wait still adds up, and the graph names only threads of the true chain or of the waiting
+/// thread's CPU.
 #[test]
 fn lost_rows_name_no_stranger() {
     let (mut broken, mut named, mut strangers) = (0_u64, 0_u64, 0_u64);
@@ -707,7 +708,7 @@ fn lost_rows_name_no_stranger() {
     );
 }
 
-/// 32 workers wait for work at a condition variable; one waits for a lock whose holder writes.
+/// 32 workers wait for work at a condition variable. One waits for a lock whose holder writes.
 #[test]
 fn idle_workers_are_no_stall() {
     let mut rows = Vec::new();
@@ -743,7 +744,8 @@ fn idle_workers_are_no_stall() {
     assert_eq!(record.blame[0].task.as_deref(), Some("t3"));
 }
 
-/// Returns how the waits of thread 1 in its last call were judged, where all threads are `born` in the recording or none is.
+/// Returns how the waits of thread 1 in its last call are judged. `born` says whether all threads began in the
+/// recording, or none did.
 fn judged(rows: &[Event], born: bool) -> Vec<(Idleness, u64)> {
     let mut graph = if born { graph_of(&[]) } else { Graph::new() };
     if born {
@@ -783,7 +785,7 @@ fn threads_of_a_pool_are_known_by_their_names() {
     }
 }
 
-/// Workers hand work on by a word of each one's own, as Java's do.
+/// Workers hand work on, each by a word of its own, as Java's do.
 #[test]
 fn threads_of_a_pool_ask_each_other_for_nothing() {
     let name = |row: Event, stem: &str| {
@@ -820,7 +822,8 @@ fn threads_of_a_pool_ask_each_other_for_nothing() {
     }
 }
 
-/// Without stacks the trace says which processes run Go: their threads wake each other and have nothing to run meanwhile.
+/// Without stacks, the trace says which processes run Go. Their threads wake each other and have nothing to run
+/// meanwhile.
 #[test]
 fn threads_of_go_are_idle_without_stacks_too() {
     let futex = |tid, times, by| {
@@ -856,7 +859,7 @@ fn with(mut row: Event, change: impl FnOnce(&mut Wait)) -> Event {
     row
 }
 
-/// The rules of docs/explain.md, each with its twin: the same call, judged otherwise.
+/// The rules of docs/explain.md, each beside the same call judged otherwise.
 #[test]
 fn each_rule_of_idleness_has_a_twin() {
     use Idleness::{Idle, MayBeIdle, Stalled};
@@ -866,7 +869,7 @@ fn each_rule_of_idleness_has_a_twin() {
     const MUTEX: [u64; 3] = [0x10, 128, 2];
     const WORD: [u64; 3] = [0x10, 128, 0];
     let wait = |call, times, by| wait_row(1, times, call, woken_by(by, Some("write")));
-    // 2 slept on purpose, or ran, until it woke 1.
+    // Thread 2 slept on purpose, or ran, until it woke 1.
     let sleeper_from = |begin| {
         wait_row(
             2,
@@ -893,7 +896,7 @@ fn each_rule_of_idleness_has_a_twin() {
             });
         })
     };
-    // 1 asked 2 before, and now asks it while it waits for 3.
+    // Thread 1 asked 2 before, and now asks it while 2 waits for 3.
     let not_looked_at = |call| {
         vec![
             asked(),
@@ -913,7 +916,7 @@ fn each_rule_of_idleness_has_a_twin() {
             wait(call, [10, 200, 200], 2),
         ]
     };
-    // 2 answers 1, which sleeps and asks again.
+    // Thread 2 answers 1, which sleeps and asks again.
     let answered_before = |last| {
         vec![
             asked(),
@@ -923,7 +926,7 @@ fn each_rule_of_idleness_has_a_twin() {
             last,
         ]
     };
-    // 1 asks 2, and sleeps five times.
+    // Thread 1 asks 2, and sleeps five times.
     let looks_while_2_works_until = |before: &[Event], done| {
         let mut rows = before.to_vec();
         rows.push(asked());
@@ -950,7 +953,7 @@ fn each_rule_of_idleness_has_a_twin() {
             wait.state = Some(State::Runnable);
         })
     };
-    // 2 sends 1 a signal.
+    // Thread 2 sends 1 a signal.
     let signalled = || Event {
         kind: Kind::Signal {
             signal: 12,
@@ -1685,7 +1688,8 @@ fn each_rule_of_idleness_has_a_twin() {
     for (rule, born, rows, expected) in table {
         assert_eq!(judged(&rows, born), expected, "{rule}");
     }
-    // The first question was not seen, and the answer looks like one. Who sleeps before the next questions asks.
+    // The first question was not seen, and the answer looks like a question. The thread that sleeps before the next
+    // questions asks.
     let round = |at: u64| {
         [
             wait(("read", NONE), [at + 1, at + 14, at + 15], 2),
@@ -1703,7 +1707,8 @@ fn each_rule_of_idleness_has_a_twin() {
         .into_iter()
         .find(|(word, _)| *word == Stalled);
     assert_eq!(stalled, Some((Stalled, 3 * 13)), "all but the first two");
-    // 1 serves 2 and 3, one of which wakes it by turns; the question of the other is not seen. The first answer to 3 is of such.
+    // Thread 1 serves 2 and 3. In turns, one of them wakes it, and the question of the other is not seen, as with the
+    // first one of 3.
     let round = |index: u64| {
         let at = 20 * index;
         let (rings, other) = if index.is_multiple_of(2) {
@@ -1826,8 +1831,8 @@ fn speed_and_memory_with_many_threads() {
     );
 }
 
-/// The first question of 1 finds 2 awake, so that 2 is seen to wake first. 2 waits 41 ms for the rest of each question (Nagle's
-/// algorithm), 1 sleeps on purpose before it asks again: 1 asks.
+/// The first question of 1 finds 2 awake, so 2 seems to wake first. 2 waits 41 ms for the rest of each question
+/// (Nagle's algorithm). 1 sleeps on purpose before it asks again: 1 asks.
 #[test]
 fn who_waits_for_the_rest_of_a_question_is_not_idle() {
     let read = ("read", [4, 0, 0]);

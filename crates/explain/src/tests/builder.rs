@@ -1,4 +1,4 @@
-//! Writes traces: events one after the other, times given or stepped.
+//! Builds traces: events one after the other, at given times or with steps of time.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use stopgap_trace::{Event, Kind, Loss, Metadata, Reclaimer, Stack, Text, Waits};
 
 use crate::{Explainer, Options};
 
-/// A trace in the making. Thread ids are names: `thread(tid)`.
+/// A trace that is being built. Names of threads are `thread(tid)`.
 pub(super) struct Builder {
     pub(super) now: u64,
     cpu: u32,
@@ -54,7 +54,7 @@ impl Builder {
         self.metadata.losses = Some(vec![Loss { what, count }]);
     }
 
-    /// Time passes.
+    /// Lets time pass.
     pub(super) fn after(&mut self, ns: u64) -> &mut Builder {
         self.now += ns;
         self
@@ -116,13 +116,13 @@ impl Builder {
     }
 
     pub(super) fn enter(&mut self, tid: u32, call: &str, first: u64) -> &mut Builder {
-        // A poll waits for one descriptor.
+        // A poll here waits for one descriptor.
         let second = if call == "poll" { 1 } else { 4_096 };
         let arguments = [Some(first), Some(second), None, None, None, None];
         self.enters(tid, call, arguments)
     }
 
-    /// With these arguments; the rest is 0.
+    /// Enters a call with these arguments; the others are 0.
     pub(super) fn enter_with(&mut self, tid: u32, call: &str, arguments: &[u64]) -> &mut Builder {
         let all = arguments.iter().copied().chain([0; 6]).map(Some);
         let all: Vec<Option<u64>> = all.take(6).collect();
@@ -139,7 +139,8 @@ impl Builder {
         self.event(tid, kind)
     }
 
-    /// A switch of perf's records, which tells one side: who leaves and whether it was pre-empted, or who comes.
+    /// Adds a switch as perf records it, which shows one side: the thread that leaves and whether it was pre-empted,
+    /// or the thread that comes.
     pub(super) fn one_side(&mut self, leaves: Option<(u32, bool)>, comes: Option<u32>) {
         let kind = Kind::Switch {
             state: None,
@@ -259,7 +260,7 @@ pub(super) fn explain(events: &[Event], metadata: &Metadata, options: Options) -
     explainer.finish()
 }
 
-/// The events with their switches and wake-ups as waits.
+/// Returns the events with waits in place of switches and wake-ups.
 pub(super) fn with_waits(events: &[Event]) -> VecDeque<Event> {
     let (mut waits, mut out) = (Waits::default(), VecDeque::new());
     for event in events {
@@ -269,14 +270,14 @@ pub(super) fn with_waits(events: &[Event]) -> VecDeque<Event> {
     out
 }
 
-/// Switch-outs of a task and kind.
+/// Returns the number of switch-outs of a task with a kind of cause.
 pub(super) fn count(findings: &Findings, task: &str, kind: CauseKind) -> u64 {
     let of = |cause: &&Cause| cause.task == task && cause.kind == kind;
     let causes = findings.switches.causes.iter();
     causes.filter(of).map(|cause| cause.count).sum()
 }
 
-/// The threads of a name.
+/// Returns the row of the threads of a name.
 pub(super) fn task<'f>(findings: &'f Findings, name: &str) -> &'f Task {
     let mut tasks = findings.tasks.iter();
     tasks.find(|task| task.task == name).unwrap()

@@ -61,7 +61,7 @@ fn a_round_trip_is_taken_apart() {
     assert_eq!(pair.per_roundtrip.p50, Some(2), "as explain counts them");
 }
 
-/// The first requests woke nobody, so that the first waking is the reply's: the client is who sent first nevertheless.
+/// The first requests woke nobody, so the reply's waking comes first. The client is still the thread that sent first.
 #[test]
 fn the_client_is_who_sent_first() {
     let mut b = Builder::new();

@@ -1,4 +1,4 @@
-//! Events that never came: there was none, or it was not recorded.
+//! Kinds of events that never came: there was no such event, or none was recorded.
 
 use stopgap_stats::explain::Findings;
 
@@ -85,7 +85,7 @@ fn what_a_recording_says_itself_is_not_said_twice() {
     }
 }
 
-/// Rows that name no thread: nobody's time is known, and nothing is clean.
+/// If rows name no thread, nobody's time is known, and the verdict is not clean.
 #[test]
 fn rows_without_threads_are_not_clean() {
     let mut b = Builder::new();
@@ -99,7 +99,7 @@ fn rows_without_threads_are_not_clean() {
     assert_eq!(verdict.word.to_string(), "inconclusive", "{}", verdict.text);
 }
 
-/// `record --comm NAME`, and no process had the name: what other threads did answers nothing.
+/// `record --comm NAME` found no process of that name. The findings about other threads are left out.
 #[test]
 fn where_nobody_came_the_others_are_not_explained() {
     let of = |missing: Vec<Missing>| {

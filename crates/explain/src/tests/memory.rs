@@ -9,7 +9,7 @@ use crate::Options;
 
 const MS: u64 = 1_000_000;
 
-/// A workload has no times: what it maps is counted, how fast is not known.
+/// A workload has no times: its maps are counted, their rate is unknown.
 #[test]
 fn a_workload_is_counted() {
     let metadata = Metadata {
@@ -143,7 +143,8 @@ fn a_cut_trace_is_inconclusive() {
 
 const PAGE: u64 = 4_096;
 
-/// Where the kernel puts them, in pages: a mapping, a hole of one, a mapping of two, a hole of three, a mapping.
+/// Where the kernel puts the mappings, in pages: a mapping, a hole of one page, a mapping of two, a hole of three, a
+/// mapping.
 ///
 /// ```text
 /// 0         1
@@ -154,7 +155,7 @@ const PAGE: u64 = 4_096;
 fn calls_tell_live_mappings_and_holes() {
     let mut b = Builder::new();
     let map = |b: &mut Builder, page: u64, pages: u64| {
-        // Private, of a file: never joined.
+        // A private mapping of a file, which is never merged with others.
         b.after(MS)
             .enter_with(CLIENT, "mmap", &[0, pages * PAGE, 1, 2]);
         b.exit(CLIENT, "mmap", (page * PAGE).cast_signed());
@@ -179,7 +180,7 @@ fn calls_tell_live_mappings_and_holes() {
     );
 }
 
-/// A process's maps from before, as a recorder writes them, are no maps that were made.
+/// Mappings from before the recording, as a recorder writes them, do not count as maps.
 #[test]
 fn what_was_there_before_is_not_counted_as_made() {
     let mut b = Builder::new();
@@ -194,7 +195,7 @@ fn what_was_there_before_is_not_counted_as_made() {
     assert_eq!(space.holes.as_ref().unwrap().count, 0);
 }
 
-/// A recorded process that only waits: no maps where its calls were recorded, an unknown number where they were not.
+/// A recorded process that only waits: it made no maps if its calls were recorded, and an unknown number otherwise.
 #[test]
 fn what_an_idle_process_has_mapped_is_no_call() {
     for (event, maps) in [
@@ -235,8 +236,8 @@ fn add_layout(b: &mut Builder) {
     }
 }
 
-/// Each fault twice asks a shrinker that sleeps, and each time before it one that has nothing to do. Three of the faults
-/// are listed; the sums are over all.
+/// Each fault calls a shrinker that sleeps twice, and before each time one that has nothing to do. Three of the
+/// faults are listed; the sums are over all.
 #[test]
 fn a_shrinker_that_sleeps_is_named_with_its_count() {
     const FAULTS: u64 = 23;
@@ -288,7 +289,7 @@ fn a_shrinker_that_sleeps_is_named_with_its_count() {
     let of_it = "; it was called 46 times, 4.60 s together, the longest 100 ms";
     assert!(advice.evidence.ends_with(of_it), "{advice:?}");
 
-    // Where none is listed, they were there all the same.
+    // The sums are the same if no fault is listed.
     let findings = b.explain_with(options(0));
     assert_eq!(
         findings.verdict.text,

@@ -1,4 +1,4 @@
-//! Switches of `PERF_RECORD_SWITCH`: who leaves or who arrives, and no system calls.
+//! Switches of `PERF_RECORD_SWITCH` show a thread that leaves or one that arrives. There are no system calls.
 
 use stopgap_stats::explain::CauseKind;
 use stopgap_trace::Kind;

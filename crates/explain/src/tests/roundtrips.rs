@@ -10,14 +10,14 @@ use crate::{Explainer, Options};
 
 const MS: u64 = 1_000_000;
 
-/// How client and server behave.
+/// Behaviour of client and server.
 #[derive(Debug, Clone, Copy)]
 struct Play {
     /// The client waits in read, and the server's read wakes it.
     blocking_read: bool,
-    /// The server writes each of so many replies by itself and is pre-empted after each.
+    /// The server writes this many replies, each with its own call, and is pre-empted after each.
     replies: u32,
-    /// Requests before the client waits.
+    /// Requests that the client sends before it waits.
     requests: u32,
 }
 
@@ -53,7 +53,7 @@ fn play(play: Play, trips: u32) -> Builder {
         }
         b.exit(SERVER, "read", 64);
         if play.blocking_read {
-            // On the way out of the read; the client finds nothing.
+            // The switch comes on the way out of the read. The client finds nothing to read.
             b.switch(SERVER, "R", CLIENT)
                 .after(500)
                 .switch(CLIENT, "S", SERVER);
@@ -99,7 +99,7 @@ fn two_switches_a_round_trip() {
     let pair = &switches.pairs[0];
     assert_eq!((&*pair.client, &*pair.server), ("client", "server"));
     assert_eq!(pair.one_cpu, Some(0));
-    // Client: writev to the end of its read.
+    // From the client's writev to the end of its read.
     assert_eq!(pair.p50_ns.map(|ns| ns / 100), Some(40));
     assert_eq!(advised(&findings), Vec::<&str>::new());
     assert!(
@@ -139,7 +139,7 @@ fn a_blocking_read_costs_two_more() {
     );
 }
 
-/// Xvfb writes each reply by itself; the client pre-empts it each time, and a batch client would not.
+/// Xvfb writes each reply with its own call, and the client pre-empts it each time. A batch client would not.
 #[test]
 fn a_write_per_reply() {
     let many = Play {
@@ -179,7 +179,7 @@ fn a_write_per_reply() {
         batch.evidence.contains("server was pre-empted 400 times"),
         "{batch:?}"
     );
-    // More pre-emptions than switches of the pair: other threads have these names, too.
+    // There are more pre-emptions than switches of the pair: other threads have the same names.
     let mut others = findings.clone();
     for cause in &mut others.switches.causes {
         cause.count *= 10;
@@ -224,8 +224,8 @@ fn each_switch_is_in_one_round_trip() {
     }
 }
 
-/// A server that asks another one and writes to a disk, between two others that want the CPU: how client and server talk
-/// costs 2 switches, and so does how server and backend do.
+/// A server asks another one and writes to a disk, while two other threads want the CPU. Client and server still cost
+/// 2 switches per round trip, and so do server and backend.
 #[test]
 fn a_switch_is_of_those_who_talk() {
     const BACKEND: u32 = 31;
@@ -269,14 +269,15 @@ fn a_switch_is_of_those_who_talk() {
     assert_eq!(pairs, [(asks, Some(2), 2), (hands_on, Some(2), 2)]);
 }
 
-/// Once a client has its answer and sleeps, its next question may wake nobody: what comes then is no reply to the first one.
+/// The next question of a client that has its answer and sleeps may wake nobody. What comes then is no reply to the
+/// first question.
 #[test]
 fn a_round_trip_is_over_when_its_client_sleeps_on_purpose() {
     let mut b = Builder::new();
     b.switch(0, "R", CLIENT);
     b.on(1).switch(0, "R", SERVER);
     for trip in 0..40 {
-        // All but some find the server awake.
+        // Most questions find the server awake.
         let asleep = trip % 10 == 0;
         if asleep {
             b.on(1).enter(SERVER, "epoll_wait", 3);
@@ -312,7 +313,7 @@ fn a_round_trip_is_over_when_its_client_sleeps_on_purpose() {
     assert!(pair.replies_per_roundtrip <= 1.0, "{pair:?}");
 }
 
-/// Five switches instead of two cost something where they are many: 20 in a second are no finding.
+/// Five switches instead of two matter only if there are many: 20 per second are no finding.
 #[test]
 fn few_switches_are_no_excess() {
     let many = Play {
@@ -326,7 +327,7 @@ fn few_switches_are_no_excess() {
     assert_ne!(verdict.word, Word::Excess, "{}", verdict.text);
 }
 
-/// A trace that begins anywhere: the client is who does not wait for several.
+/// If a trace begins in the middle, the client is the thread that does not wait for several descriptors.
 #[test]
 fn recorded_from_the_middle_on() {
     let whole = play(IDEAL, 50);
@@ -347,7 +348,7 @@ fn recorded_from_the_middle_on() {
     }
 }
 
-/// Where two switches a round trip are half pre-emptions, nothing is to be gained.
+/// If half of two switches per round trip are pre-emptions, there is nothing to gain.
 #[test]
 fn what_costs_two_needs_no_advice() {
     let mut b = Builder::new();
@@ -374,7 +375,8 @@ fn what_costs_two_needs_no_advice() {
     assert_eq!(advised(&findings), Vec::<&str>::new());
 }
 
-/// A recording of the whole machine has waits of threads that talk and were not followed: that is nothing of the program's.
+/// A recording of the whole machine has waits of threads that talk but were not followed. They do not count for the
+/// program.
 #[test]
 fn pairs_of_others_are_not_the_programs() {
     let whole = play(IDEAL, 50);
@@ -406,7 +408,7 @@ fn pairs_of_others_are_not_the_programs() {
     assert_eq!(seen(Some(30)), (0, 0));
 }
 
-/// A server that wrote its log under the number that the connection has now asked nobody.
+/// A server that earlier wrote its log to the same descriptor number as its connection did not ask anybody by that.
 #[test]
 fn a_descriptor_that_is_given_again_is_another_file() {
     for (ends, result) in [("close", 0), ("accept", 7), ("dup2", 7)] {
@@ -456,7 +458,7 @@ fn frames_are_from_mark_to_mark() {
     );
 }
 
-/// Two programs that write to one file wait for each other there, and neither answers the other.
+/// Two programs that write to one file wait for each other there, but neither answers the other.
 #[test]
 fn writers_of_one_file_are_no_client_and_server() {
     let mut b = Builder::new();

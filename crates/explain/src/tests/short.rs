@@ -7,7 +7,7 @@ use super::builder::{Builder, CLIENT, SERVER};
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// `count` maps that take `us` each. In the midst of each, another thread has the CPU for `queue` us.
+/// Adds `count` maps that take `us` each. Within each map, another thread has the CPU for `queue` us.
 fn maps(b: &mut Builder, count: u64, us: u64, queue: u64) {
     for _ in 0..count {
         b.enter(CLIENT, "mmap", 0).after(us / 2 * US);
@@ -23,7 +23,7 @@ fn begun() -> Builder {
     b
 }
 
-/// Waiting for a CPU is no work: the share is the same on a busy machine, where that is told, too.
+/// Waiting for a CPU is no work. On a busy machine the share is the same, and it is reported there, too.
 #[test]
 fn waits_for_a_cpu_are_not_counted() {
     for queue in [0, 900] {
@@ -60,7 +60,7 @@ fn a_small_share_or_a_short_time_is_none() {
     assert_eq!(b.explain().short_calls, None, "no calls were recorded");
 }
 
-/// Sleep elsewhere is no work, and a second that is full of calls is a stall however long the rest is.
+/// Sleep elsewhere is no work. A second full of calls is a stall, however long the rest is.
 #[test]
 fn a_burst_is_found() {
     let mut b = begun();
@@ -85,7 +85,7 @@ fn a_burst_is_found() {
     assert!(short.share > 0.99, "{}", short.share);
 }
 
-/// The greater stall leads; a call that is one by itself is not counted twice.
+/// The larger stall comes first. A call that is a stall by itself does not count twice.
 #[test]
 fn beside_a_long_call() {
     let mut b = begun();

@@ -1,4 +1,4 @@
-//! Slow operations, each nanosecond of them put down to one cause.
+//! Slow operations: each nanosecond has one cause.
 
 use stopgap_events::units::Nanos;
 use stopgap_events::wait::{Call, Context, State, Task, Wait, Waker, Within};
@@ -9,7 +9,7 @@ use super::builder::{Builder, CLIENT, SERVER, options};
 
 const MS: u64 = 1_000_000;
 
-/// The slowest operation's causes and milliseconds, largest first.
+/// Returns the causes of the slowest operation in milliseconds, largest first.
 fn parts(findings: &Findings) -> Vec<(&str, u64)> {
     let slow: &Slow = &findings.slow[0];
     let parts: Vec<(&str, u64)> = slow
@@ -79,14 +79,14 @@ fn reclaim_with_a_shrinker_and_a_lock() {
     assert_eq!(shrinker.function.as_deref(), Some("foo_scan"));
     assert_eq!((slow.length_ns, slow.at_least), (78 * MS, false));
     assert_eq!((slow.result, slow.length_bytes), (Some(4_096), Some(4_096)));
-    // Its longest sleep was the one that the server ended.
+    // The server ended its longest sleep.
     let waker = slow.woken_by.as_ref().unwrap();
     assert_eq!(
         (&*waker.task, waker.call.as_deref()),
         ("server", Some("munmap"))
     );
     assert_eq!(waker.slept_ns, 10 * MS);
-    // Reclaim by the wall clock, sleeps and waits for a CPU included.
+    // Reclaim is counted by the wall clock, including sleeps and waits for a CPU.
     let reclaim = findings.memory.reclaim.as_ref().unwrap();
     let wall: Vec<(&str, u64)> = reclaim.iter().map(|r| (&*r.by, r.wall_ns / MS)).collect();
     assert_eq!(wall, [("memcg", 27), ("shrinker", 18)]);
@@ -98,7 +98,7 @@ fn reclaim_with_a_shrinker_and_a_lock() {
     );
 }
 
-/// The kernel reports throttling when it is over; the sleep is put down to it then.
+/// The kernel reports throttling when it is over. The sleep then gets that cause.
 #[test]
 fn throttled_is_told_afterwards() {
     let mut b = in_mmap();
@@ -172,7 +172,7 @@ fn a_wait_for_the_own_block_request_is_io() {
     assert_eq!(parts(&b.explain()), [("io", 30), ("unknown", 1)]);
 }
 
-/// A poll that waits for what it was asked to wait for is not slow; one that waits for a CPU is.
+/// A poll that waits for its descriptors is not slow. A poll that waits for a CPU is.
 #[test]
 fn the_wait_of_a_poll_is_no_excess() {
     let mut b = Builder::new();
@@ -195,17 +195,17 @@ fn the_wait_of_a_poll_is_no_excess() {
     );
 }
 
-/// A fault's end is not in a trace: it lasts at least until the last thing that only the kernel does.
+/// The end of a fault is not in a trace. A fault lasts at least until the last event that only the kernel can cause.
 #[test]
 fn a_fault_lasts_at_least() {
     let mut b = Builder::new();
     b.switch(0, "R", CLIENT).exit(CLIENT, "mmap", 0);
-    // Nothing happens in it: no length is known.
+    // Nothing happens in the fault, so its length is unknown.
     b.fault(CLIENT).after(100 * MS).fault(CLIENT);
     b.after(MS).reclaim(CLIENT, Reclaimer::Direct, None);
     b.after(30 * MS)
         .reclaimed(CLIENT, Reclaimer::Direct, None, None);
-    // The program's own time, and a pre-emption of it.
+    // The program's own time with a pre-emption.
     b.after(500 * MS)
         .switch(CLIENT, "R", 0)
         .after(MS)
@@ -228,8 +228,8 @@ fn a_fault_lasts_at_least() {
     assert_eq!((faults.count, faults.slow), (1, 1));
 }
 
-/// What a thread does after a fault is not the fault: its own code, in which interrupts spin for locks and wake
-/// others; a call that is not recorded.
+/// Events after a fault that do not belong to it: the program's own code, in which interrupts spin for locks and wake
+/// others; and a call that is not recorded.
 #[test]
 fn what_follows_a_fault_is_not_of_it() {
     let mut b = Builder::new();
@@ -257,7 +257,7 @@ fn what_follows_a_fault_is_not_of_it() {
     b.after(MS).enter(CLIENT, "brk", 0).exit(CLIENT, "brk", 0);
     let findings = b.explain();
     assert!(findings.slow.is_empty(), "{:?}", findings.slow);
-    // A fault that sleeps on its own account is listed.
+    // A fault that itself sleeps is listed.
     let fault =
         "asm_exc_page_fault_[k];handle_mm_fault_[k];folio_wait_bit_common_[k];io_schedule_[k]";
     b.fault(CLIENT).switch_at(CLIENT, "D", SERVER, Some(fault));
@@ -280,7 +280,7 @@ fn a_call_that_is_still_open_is_told() {
     assert!(findings.slow[0].at_least);
 }
 
-/// A recording that follows others shows the begin of a call, and then no more of its thread.
+/// A recording that follows other threads shows the begin of a call, and nothing more of its thread.
 #[test]
 fn a_thread_out_of_sight_is_not_in_a_call_for_ever() {
     let mut b = in_mmap();
@@ -297,7 +297,7 @@ fn a_thread_out_of_sight_is_not_in_a_call_for_ever() {
     assert!(findings.losses.untold > 0);
 }
 
-/// The list has the N slowest of many, as sorting all of them would give.
+/// The list has the N slowest of many operations, as a full sort would give them.
 #[test]
 fn the_slowest_are_those_of_a_sorted_list() {
     let mut b = Builder::new();
@@ -329,7 +329,7 @@ fn samples_inside_slow_calls_by_function() {
     b.after(9 * MS)
         .event(CLIENT, sample("clear_page"))
         .exit(CLIENT, "mmap", 0);
-    // A quick call, and outside of any.
+    // A short call, and a time outside of calls.
     b.enter(CLIENT, "munmap", 0)
         .event(CLIENT, sample("unmap_vmas"))
         .exit(CLIENT, "munmap", 0);
@@ -343,8 +343,8 @@ fn samples_inside_slow_calls_by_function() {
     assert_eq!(in_mmap().explain().functions, None);
 }
 
-/// A driver's own wait, on a CPU that had something else to do: no stack. It is no cause that is not seen, and what to
-/// do is said; with a stack it is told.
+/// A driver's own wait without a stack, because the CPU had other work. The cause stays unknown with advice how to
+/// record it; with a stack the cause is known.
 #[test]
 fn a_wait_of_which_nothing_tells() {
     for (stack, cause, lines) in [
@@ -377,7 +377,7 @@ fn a_wait_of_which_nothing_tells() {
     }
 }
 
-/// A wait in a call, of a source that records waits alone, and when it is over.
+/// Returns a wait in a call, of a source that records waits only, and the time of its end.
 fn wait(left: u64, woken: u64, ran: u64, call: (u32, &str, u64), state: State) -> (u64, Kind) {
     let wait = Wait {
         left: Nanos(left),
@@ -399,7 +399,7 @@ fn wait(left: u64, woken: u64, ran: u64, call: (u32, &str, u64), state: State) -
     (ran, Kind::Wait(Box::new(wait)))
 }
 
-/// Explains what happened to one thread.
+/// Explains the events of one thread.
 fn explained(rows: impl IntoIterator<Item = (u64, Kind)>) -> Findings {
     let mut explainer = crate::Explainer::new(&Builder::new().metadata, options());
     for (time, kind) in rows {
@@ -415,8 +415,8 @@ fn explained(rows: impl IntoIterator<Item = (u64, Kind)>) -> Findings {
     explainer.finish()
 }
 
-/// A source that records waits alone has no begin and no end of a call: the waits of one place are one call where the thread
-/// ran only to look again.
+/// A source that records waits only has no begin and no end of a call. The waits of one place are one call if the
+/// thread ran only to check its condition again.
 ///
 /// ```text
 ///   client  fsync ....|5 us|....... D, for I/O     then |..| S in poll, 2 ms on the CPU, |..| fsync of another file
@@ -477,8 +477,8 @@ fn calls_by_their_waits_alone() {
     assert_eq!(findings.tasks[0].blocked_ns, 85 * MS);
 }
 
-/// A loop that sleeps 2 ms and works for 5 us is many calls, though each looks like the one before: 20 us of each, in which the
-/// thread waited for a CPU, are no stall of 12 ms. The same waits in one fsync are.
+/// A loop that sleeps 2 ms and works for 5 us makes many calls, although each looks like the one before. The thread
+/// waited for a CPU in 20 us of each; together these are no stall of 12 ms. The same waits within one fsync are one.
 #[test]
 fn a_call_that_sleeps_once_ends_with_its_sleep() {
     let waits = |name: &'static str, state| {
@@ -500,7 +500,8 @@ fn a_call_that_sleeps_once_ends_with_its_sleep() {
     assert_eq!((findings.calls[0].count, findings.calls[0].stalls), (1, 1));
 }
 
-/// A thread that computed before the trace began, a long time after the machine did, computes since the trace began.
+/// A thread that computed before the trace began, long after the machine booted, computes since the begin of the
+/// trace.
 #[test]
 fn what_was_before_the_trace_is_no_computing() {
     let boot = 50_000_000 * MS;
@@ -525,7 +526,7 @@ fn what_was_before_the_trace_is_no_computing() {
     assert_eq!(findings.calls[0].stalls, 1, "{:?}", findings.calls);
 }
 
-/// The kernel counts each wait for a ring as one for I/O. It is as idle as the same wait in epoll_wait.
+/// The kernel counts each wait for a ring as one for I/O. Such a wait is as idle as the same wait in epoll_wait.
 #[test]
 fn a_wait_for_a_ring_is_no_io_by_the_kernels_count() {
     for (call, slow) in [((426, "io_uring_enter", 5), 0), ((74, "fsync", 5), 1)] {

@@ -1,4 +1,4 @@
-//! The state machine: time by state adds up, causes add up, a switch after a call is the call's.
+//! The state machine: times by state add up, causes add up, and a switch right after a call belongs to the call.
 
 use proptest::prelude::*;
 use stopgap_stats::explain::{CauseKind, Findings, Idleness};
@@ -6,7 +6,7 @@ use stopgap_trace::{Event, Kind, Metadata, Reclaimer};
 
 use super::builder::{Builder, CLIENT, SERVER, count, explain, name, options, task};
 
-/// Checks sums that hold in any trace, however wrong.
+/// Checks sums that hold in any trace, even a wrong one.
 fn adds_up(findings: &Findings) {
     for task in &findings.tasks {
         let states = task.running_ns + task.runnable_ns + task.blocked_ns + task.unknown_ns;
@@ -60,7 +60,7 @@ fn time_by_state() {
     );
     assert_eq!(server.unknown_ns, 0);
     let client = task(&findings, "client");
-    // Asleep or not before it was woken: nobody says.
+    // Before it was woken, the trace does not say whether it slept.
     assert_eq!(
         (client.unknown_ns, client.runnable_ns, client.running_ns),
         (100, 150, 370)
@@ -71,7 +71,7 @@ fn time_by_state() {
     assert_eq!(findings.switches.involuntary, Some(2));
 }
 
-/// The trap of PREEMPT_NONE: the switch comes after `sys_exit`.
+/// With PREEMPT_NONE the switch comes after `sys_exit`.
 #[test]
 fn a_switch_on_the_way_out_is_of_the_call() {
     for (later, woken_in_call, kind) in [
@@ -122,7 +122,7 @@ fn a_kernel_that_preempts_in_the_call() {
     );
 }
 
-/// A signal's return has no end of its own number.
+/// The exit of sigreturn does not have sigreturn's number.
 #[test]
 fn a_signal_is_no_contradiction() {
     for number in ["call 4294967295", "rt_sigreturn"] {
@@ -142,7 +142,8 @@ fn a_signal_is_no_contradiction() {
     assert_eq!(b.explain().losses.contradictions, 1);
 }
 
-/// The kernel tells of a switch before it makes it: a lock's contention inside is booked on who leaves.
+/// The kernel reports a switch before it makes it. A lock's contention in between is booked on the thread that
+/// leaves.
 ///
 /// ```text
 ///   cpu 0   poll ..switch to t50 .. lock .. locked | t50: read ........... switch back, exit of poll
@@ -174,7 +175,8 @@ fn a_lock_inside_the_switch_is_of_nobody() {
     }
 }
 
-/// An event that cannot happen in a switch, or after an event of the next thread, stays a contradiction.
+/// An event that cannot happen within a switch, or that comes after an event of the next thread, stays a
+/// contradiction.
 #[test]
 fn what_no_switch_does_contradicts_it() {
     let mut b = Builder::new();
@@ -198,10 +200,10 @@ fn what_no_switch_does_contradicts_it() {
     );
 }
 
-/// A kernel may tell nothing of what some threads do: t88 gets CPUs and leaves them unseen.
+/// A kernel may report nothing about some threads: t88 gets CPUs and leaves them unseen.
 ///
 /// ```text
-///   cpu 0   client: read .. switch to t88 ..(t88 leaves: not told).. client: exit of read, fault
+///   cpu 0   client: read .. switch to t88 ..(t88 leaves, unseen).. client: exit of read, fault
 ///   client  ######|asleep                                           ?######
 /// ```
 #[test]
@@ -211,7 +213,7 @@ fn who_follows_a_thread_that_is_never_told_of_contradicts_nothing() {
     b.after(1_000).switch(CLIENT, "S", 88);
     b.after(5_000).exit(CLIENT, "read", 1).fault(CLIENT);
     b.after(2_000).switch(CLIENT, "R", 88);
-    // And a switch itself may be the first that is heard of it again.
+    // A switch itself may be its first event after that.
     b.after(5_000).switch(CLIENT, "S", 0);
     // On a CPU without any event so far.
     b.after(1_000).on(1).enter(CLIENT, "poll", 5);
@@ -225,10 +227,10 @@ fn who_follows_a_thread_that_is_never_told_of_contradicts_nothing() {
     assert!(findings.missing.iter().any(told), "{:?}", findings.missing);
 }
 
-/// A kernel that hides switches of some threads makes no verdict impossible: what is uncertain stands in it.
+/// If a kernel hides switches of some threads, there is a verdict all the same, which names what is uncertain.
 ///
 /// ```text
-///   cpu 0   client: read .. switch to t88 ..(40 ms: t88 leaves, not told).. client: exit of read
+///   cpu 0   client: read .. switch to t88 ..(40 ms: t88 leaves, unseen).. client: exit of read
 /// ```
 #[test]
 fn hidden_switches_make_a_verdict_uncertain() {
@@ -247,7 +249,7 @@ fn hidden_switches_make_a_verdict_uncertain() {
         "{verdict}"
     );
 
-    // The operation's length is known, and so is how its thread left.
+    // The operation's length is known, and so is the state in which its thread left.
     b.enter(CLIENT, "mmap", 5).switch(CLIENT, "D", 88);
     b.after(40_000_000).exit(CLIENT, "mmap", 1);
     let findings = b.explain();
@@ -261,7 +263,8 @@ fn hidden_switches_make_a_verdict_uncertain() {
     assert_eq!(findings.tasks[0].unknown_ns, 40_000_050);
 }
 
-/// An exec of another thread than the first goes on under the first one's number (`de_thread()`), before the exec event.
+/// An exec of a thread other than the first goes on under the first one's number (`de_thread()`), even before the
+/// exec event.
 ///
 /// ```text
 ///   cpu 0   t50: execve, asleep | client is killed: ends | t50 as client: locks, exec, end of execve
@@ -296,13 +299,13 @@ fn an_exec_of_another_thread_takes_the_number_of_the_first() {
         adds_up(&findings);
         let losses = &findings.losses;
         assert_eq!((losses.contradictions, losses.untold), (0, 0), "{calls}");
-        // The first thread before it was woken; without calls nothing says that it is recorded.
+        // The first thread before it was woken. Without calls, nothing shows that it is recorded.
         let unknown: u64 = findings.tasks.iter().map(|task| task.unknown_ns).sum();
         assert_eq!(unknown, if calls { 1_000 } else { 0 });
     }
 }
 
-/// A reader that is woken by room to write, scans, and sleeps again in the same call.
+/// A reader that room to write wakes, that scans, and that sleeps again in the same call.
 #[test]
 fn a_write_space_wake() {
     let mut b = Builder::new();
@@ -378,7 +381,7 @@ fn threads_end_and_their_numbers_come_again() {
     assert_eq!(count(&findings, "t50", CauseKind::Ended), 1_000);
 }
 
-/// Records of perf: a switch says one side, and who ends has no last one.
+/// Records of perf: a switch shows one side, and a thread that ends has no last switch.
 ///
 /// ```text
 ///   client  in -- 10 -- fork -- out                  in -- 100
@@ -472,7 +475,7 @@ const CALLS: [&str; 8] = [
     "exit_group",
 ];
 
-/// Any event of four threads on two CPUs, in any order.
+/// Any event of four threads on two CPUs, with any times.
 fn any_event() -> impl Strategy<Value = Event> {
     (
         0..22_usize,
@@ -509,7 +512,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// However events contradict each other: everything adds up, and nothing panics.
+    /// Everything adds up and nothing panics, however events contradict each other.
     #[test]
     fn nonsense_adds_up(mut events in prop::collection::vec(any_event(), 1..200)) {
         let mut now = 0;
@@ -520,7 +523,7 @@ proptest! {
         adds_up(&explain(&events, &Metadata::default(), options()));
     }
 
-    /// Out of order, too.
+    /// The same for events out of order.
     #[test]
     fn disorder_adds_up(events in prop::collection::vec(any_event(), 1..100)) {
         let findings = explain(&events, &Metadata::default(), options());
@@ -530,8 +533,8 @@ proptest! {
     }
 }
 
-/// The child that becomes the program waits for its recorder in a read; the program itself may read as long from a thread that
-/// was busy, and then it may have asked.
+/// The child that becomes the program waits for its recorder in a read. The program itself may read as long from a
+/// thread that was busy. Then it may have asked that thread.
 #[test]
 fn what_is_before_the_program_is_none_of_its_waits() {
     const MS: u64 = 1_000_000;
@@ -563,7 +566,7 @@ fn what_is_before_the_program_is_none_of_its_waits() {
     };
     let of = |idleness| [("client".to_owned(), idleness)];
     assert_eq!(long(&explain(Some("bin/program"))), of(Idleness::Idle));
-    // It was there when the recording began, or execs another one.
+    // The child existed when the recording began, or it executes another program.
     for program in [None, Some("another")] {
         assert_eq!(long(&explain(program)), of(Idleness::MayBeIdle));
     }

@@ -1,4 +1,4 @@
-//! Frames, requests and round trips of traces whose answers are known.
+//! Frames, requests and round trips of traces with known answers.
 
 use stopgap_events::units::Nanos;
 use stopgap_events::wait::{Call, Context, State, Task, Wait, Waker, Within};
@@ -30,7 +30,7 @@ fn parts(windows: &Windows) -> Vec<(&str, u64)> {
     parts.map(|part| (&*part.text, part.ns)).collect()
 }
 
-/// A client that asks on descriptor 5 and reads there, after a read of descriptor 6 and one in vain.
+/// A client that asks on descriptor 5 and reads there, after a read of descriptor 6 and a read without a result.
 fn asks(b: &mut Builder, work: u64) {
     b.after(MS).enter(CLIENT, "write", 5).wake(CLIENT, SERVER);
     b.exit(CLIENT, "write", 64);
@@ -50,7 +50,7 @@ fn a_request_lasts_from_a_call_to_the_end_of_another_on_its_descriptor() {
     for work in 1..=10 {
         asks(&mut b, work * MS);
     }
-    // One that is not over.
+    // A window that does not end.
     b.after(MS)
         .enter(CLIENT, "write", 5)
         .exit(CLIENT, "write", 64);
@@ -146,7 +146,7 @@ fn frames_are_of_the_thread_that_marks_them() {
     assert!(windows.total_ns.abs_diff(25 * MS) < MS);
 }
 
-/// Waits alone, as BPF records them: no begin or end of a call.
+/// Returns waits only, as BPF records them: no begin or end of a call.
 fn waits_alone(trips: u64) -> Vec<Event> {
     let call = |name: &str, descriptor| {
         Some(Call {
@@ -184,7 +184,7 @@ fn waits_alone(trips: u64) -> Vec<Event> {
     let mut events = Vec::new();
     for trip in 0..trips {
         let at = trip * 20 * MS + MS;
-        // The server waits from its last answer on; the client asks at `at`, and waits for 10 ms.
+        // The server waits since its last answer. The client asks at `at` and waits for 10 ms.
         let since = if trip == 0 { 0 } else { at - 10 * MS + 10 };
         events.push(wait(SERVER, 7, since, at, at + 5, (CLIENT, 5)));
         events.push(wait(

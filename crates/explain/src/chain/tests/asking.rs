@@ -1,4 +1,5 @@
-//! Who asks whom where no waking tells: questions to busy threads, through others, by making a thread, by a connection.
+//! Finds who asks where no waking shows it: questions to busy threads or through others, created threads,
+//! connections.
 
 use super::*;
 
@@ -34,7 +35,7 @@ fn on_stack(row: Event, frames: &str) -> Event {
     })
 }
 
-/// How long the sleeps of a thread were that are judged so, in ms.
+/// Returns the length of a thread's sleeps that are judged `idleness`, in ms.
 fn total(rows: &[Event], task: &str, idleness: Idleness) -> u64 {
     let mut graph = graph_of(&[]);
     are_born(&mut graph, rows);
@@ -47,7 +48,8 @@ fn total(rows: &[Event], task: &str, idleness: Idleness) -> u64 {
     own.map(|w| w.total_ns / MS).sum()
 }
 
-/// 1 asks dispatcher 2, which gives worker 3 the work; 3 asks 4 and answers 1. Only once 3 is seen to get work: later it is busy.
+/// 1 asks the dispatcher 2, which gives the work to worker 3; 3 asks 4 and answers 1. Only once 3 is seen to get
+/// work. Later it is busy.
 #[test]
 fn a_pool_answers_for_its_dispatcher() {
     let rows = |begins_by_itself: bool| {
@@ -80,11 +82,11 @@ fn a_pool_answers_for_its_dispatcher() {
         rows
     };
     assert_eq!(total(&rows(true), "t1", Idleness::Stalled), 3 * 49);
-    // A ring of workers: 1 gets work of 3 and hands it on to 2, and never begins by itself.
+    // A ring of workers: 1 gets work from 3 and hands it on to 2, and never begins by itself.
     assert_eq!(total(&rows(false), "t1", Idleness::Stalled), 0);
 }
 
-/// 1 makes 2 and waits until that tells it something.
+/// 1 creates 2 and waits until 2 wakes it.
 #[test]
 fn making_a_thread_asks_it() {
     let made = with(
@@ -98,10 +100,10 @@ fn making_a_thread_asks_it() {
     let told = wait_row(1, [5, 200, 200], READ, woken_by(2, Some("write")));
     let rows = [first.clone(), made.clone(), told.clone()];
     assert_eq!(total(&rows, "t1", Idleness::Stalled), 195);
-    // It did something else since.
+    // It did something else since then.
     let rows = [first.clone(), made.clone(), slept(1, 3, 5), told.clone()];
     assert_eq!(total(&rows, "t1", Idleness::Stalled), 0);
-    // The second word is none that making it asked for.
+    // The second wake-up does not answer the creation.
     let more = wait_row(1, [201, 300, 300], READ, woken_by(2, Some("write")));
     let mut graph = graph_of(&[]);
     let rows = [first, made, told, more];
@@ -114,7 +116,7 @@ fn making_a_thread_asks_it() {
     assert_eq!(for_child, 195 * MS);
 }
 
-/// 1 connects to 2 again and again, later to a busy 2, whose accept does not sleep then.
+/// 1 connects to 2 again and again. Later 2 is busy, so its accept does not sleep.
 #[test]
 fn who_connects_asks() {
     let rows = |connects: u64, begins_by_itself: bool| {
@@ -144,13 +146,13 @@ fn who_connects_asks() {
         rows
     };
     assert!(total(&rows(2, true), "t1", Idleness::Stalled) >= 6 * 70);
-    // It takes one piece of news after the other.
+    // It receives one message after the other.
     assert!(total(&rows(2, false), "t1", Idleness::Stalled) <= 5 * 70);
-    // Connected once, it takes news now and then: what comes first may be a greeting.
+    // It connected once and receives messages now and then. The first one may be a greeting.
     assert_eq!(total(&rows(1, true), "t1", Idleness::Stalled), 70);
 }
 
-/// 1 asks 2 by a pipe and waits in accept until that connects to it. Or 2 connects for its own ends.
+/// 1 asks 2 through a pipe and waits in accept until 2 connects to it. Or 2 connects for another reason.
 #[test]
 fn an_answer_may_be_a_connection() {
     let rows = |asks: bool| {
@@ -182,7 +184,7 @@ fn an_answer_may_be_a_connection() {
     assert_eq!(total(&rows(false), "t1", Idleness::Stalled), 0);
 }
 
-/// 2 has a clock of its own and tells 1 something at each tick. 1 asks it now and then, while it is busy but once.
+/// 2 has its own clock and wakes 1 at each tick. 1 asks it now and then; all but once, 2 is busy.
 #[test]
 fn a_clock_does_not_ask() {
     let poll = ("epoll_wait", [3, 0, 8]);
@@ -208,7 +210,7 @@ fn a_clock_does_not_ask() {
     assert_eq!(total(&rows, "t2", Idleness::Stalled), 0);
 }
 
-/// Packets of this machine that no thread's call sends: a timer of TCP, or a softirq that came late.
+/// Packets of this machine that no thread's call sends: from a timer of TCP, or from a softirq that came late.
 #[test]
 fn a_reader_of_this_machine_is_known_by_the_descriptor() {
     let send = |descriptor| ("sendto", [descriptor, 0, 0]);
@@ -279,7 +281,8 @@ fn an_open_waits_for_a_lease_or_a_partner() {
     assert_eq!(total(&partner, "t1", Idleness::Idle), 190);
 }
 
-/// A loop of events, 2, asks 3 for 1 and waits for questions of others, too, which sleep on purpose: 1 waits for 3, which runs.
+/// 2 is an event loop that asks 3 on behalf of 1. It also waits for questions of others, which sleep on purpose. 1
+/// waits for 3, which runs.
 #[test]
 fn a_loop_of_events_waits_for_who_answers_it() {
     let poll = ("epoll_wait", [3, 0, 8]);
@@ -342,7 +345,8 @@ fn a_loop_of_events_waits_for_who_answers_it() {
     );
 }
 
-/// 1 hands something to 2 at times and sleeps on purpose between pieces of work of its own: it does not look for an answer.
+/// 1 hands something to 2 at times and sleeps on purpose between its own pieces of work. It does not poll for an
+/// answer.
 #[test]
 fn naps_between_work_are_no_looks() {
     let rows = |work: u64| {
@@ -363,7 +367,8 @@ fn naps_between_work_are_no_looks() {
     assert_eq!(total(&rows(2), "t1", Idleness::Stalled), 0);
 }
 
-/// 1 wants the interpreter of Python, and looks again after each timeout; 2 has it and runs. 3 has nothing to do with it.
+/// 1 waits for the interpreter lock of Python, and looks again after each timeout. 2 holds it and runs. 3 is a
+/// stranger.
 #[test]
 fn a_holder_of_the_interpreter_is_who_gives_it_up() {
     let wants = |from, word, by| {
@@ -402,7 +407,7 @@ fn a_holder_of_the_interpreter_is_who_gives_it_up() {
     );
 }
 
-/// 2 sends a part of its answer to 1, and the rest once 1 has acknowledged that.
+/// 2 sends a part of its answer to 1, and the rest after 1 has acknowledged the first part.
 #[test]
 fn who_waits_for_a_late_acknowledgement_is_named() {
     let rest = |to| {
@@ -430,7 +435,7 @@ fn who_waits_for_a_late_acknowledgement_is_named() {
     assert_eq!(first(77), "the network");
 }
 
-/// 1 asks 2, which answers after 20 ms, then after 100 ms; 1 looks now and then: until a timeout at a word, or in a loop of events.
+/// 1 asks 2, which answers after 20 ms, then after 100 ms. 1 polls: with a timeout at a word, or in an event loop.
 #[test]
 fn timeouts_while_a_question_is_open_are_a_loss() {
     let rows = |call: (&'static str, [u64; 3]), asks: bool| {
@@ -469,7 +474,7 @@ fn timeouts_while_a_question_is_open_are_a_loss() {
         total(&rows(several, true), "t1", Idleness::Stalled),
         19 + 90 + 8
     );
-    // Nothing is open: it wakes by its clock.
+    // No question is open: it wakes by its own clock.
     assert_eq!(
         total(&rows(timed, false)[..10], "t1", Idleness::Stalled),
         19
@@ -511,7 +516,7 @@ fn a_unix_socket_has_no_network() {
     );
 }
 
-/// 1 waits for a signal that the end of its child 2 sends, or a stranger's.
+/// 1 waits for the signal that its child 2 sends at its end, or for a signal of a stranger.
 #[test]
 fn the_end_of_a_child_may_be_a_signal() {
     let made = with(
@@ -529,7 +534,7 @@ fn the_end_of_a_child_may_be_a_signal() {
             woken_by(by, Some("exit_group")),
         )
     };
-    // It was idle since it made that.
+    // It was idle since it created the child.
     let rows = |by| [slept(1, 0, 1), made.clone(), slept(1, 4, 9), waits(by)];
     let rows_of = |by| {
         let mut rows = rows(by);
@@ -542,7 +547,7 @@ fn the_end_of_a_child_may_be_a_signal() {
     assert_eq!(total(&rows_of(3), "t1", Idleness::Stalled), 0);
 }
 
-/// 2 sleeps again after a question that it did not answer: it is not known for what.
+/// 2 sleeps again after a question that it did not answer. The reason of that sleep is unknown.
 #[test]
 fn who_does_not_answer_is_named_though_it_sleeps() {
     let timed = ("futex", [0x10, 137, 0]);
@@ -573,7 +578,7 @@ fn who_does_not_answer_is_named_though_it_sleeps() {
     );
 }
 
-/// 1 waits for its io_uring, which the end of a request of its own wakes; then for one of a stranger's.
+/// 1 waits for its io_uring. The end of its own request wakes it, then the end of a stranger's request.
 #[test]
 fn a_ring_that_reads_waits_for_the_disk() {
     let rows = |of: u32| {
@@ -601,7 +606,8 @@ fn a_ring_that_reads_waits_for_the_disk() {
     assert_eq!(total(&rows(3), "t1", Idleness::Stalled), 0);
 }
 
-/// 1 waits 90 ms for the CPU that 2 has. A real-time thread does not wait for an ordinary one: its budget is used up.
+/// 1 waits 90 ms for the CPU that 2 has. A real-time thread does not wait for an ordinary one, so its budget is used
+/// up.
 #[test]
 fn a_real_time_thread_waits_for_its_budget() {
     let first = |own: i32, other: i32| {
@@ -627,7 +633,7 @@ fn a_real_time_thread_waits_for_its_budget() {
     assert_eq!(first(120, 120), "run-queue");
 }
 
-/// A call that a supervisor or a scanner answers, which waits for questions itself.
+/// A call that a supervisor or a scanner answers, which itself waits for questions.
 #[test]
 fn calls_may_have_a_program_behind_them() {
     let row = |by, frames| {
@@ -651,8 +657,8 @@ fn calls_may_have_a_program_behind_them() {
     assert_eq!(stalled("vfs_read_[k];fanotify_read_[k];wait_woken_[k]"), 0);
 }
 
-/// 2 answers each question of 1 after a sleep of 20 ms on purpose, and 1 asks again at once. Who sleeps in between does not ask because of
-/// that: a client may think as long as a server may take its time.
+/// 2 answers each question of 1 after it slept 20 ms on purpose, and 1 asks again at once. Sleeping in between is no
+/// sign of the client: a client may think as long as a server may take for its answer.
 #[test]
 fn a_server_that_sleeps_before_it_answers_does_not_ask() {
     let sleeps_between = |first_question: u64, asker: u32, other: u32| {
@@ -683,7 +689,7 @@ fn a_server_that_sleeps_before_it_answers_does_not_ask() {
     let rows = sleeps_between(10, 1, 2);
     assert_eq!(total(&rows, "t1", Idleness::Stalled), 190);
     assert_eq!(total(&rows, "t2", Idleness::Stalled), 0);
-    // The twin: 2 answers at once, and 1 thinks for 20 ms.
+    // The counterpart: 2 answers at once, and 1 thinks for 20 ms.
     let mut rows = Vec::new();
     for round in 0..10 {
         let at = 10 + round * 20;

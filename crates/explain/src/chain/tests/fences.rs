@@ -1,4 +1,4 @@
-//! A fence that is signalled late: whose it is, and who submitted its work.
+//! A fence that is signalled late: its driver, and the thread that submitted its work.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn said(rows: &[Event]) -> (String, u64) {
 
 #[test]
 fn a_late_fence_names_driver_timeline_and_submitter() {
-    // A device's interrupt signals it.
+    // An interrupt of a device signals it.
     let rows = fence_rows(woken_by(0, None), Some(2));
     let (text, ns) = said(&rows);
     assert_eq!(
@@ -48,14 +48,14 @@ fn a_late_fence_names_driver_timeline_and_submitter() {
     let record = graph_of(&rows).finish(&HashSet::new());
     let blamed = &record.blame[0];
     assert_eq!((blamed.task.as_deref(), blamed.ns), (Some("t2"), 500 * MS));
-    // The thread that submitted it signals it, after a sleep.
+    // The thread that submitted the work signals it, after a sleep.
     let (text, ns) = said(&fence_rows(woken_by(2, Some("ioctl")), Some(2)));
     assert_eq!(
         text,
         "waited for a fence of vgem (timeline unbound), submitted by t2 > t2 slept in clock_nanosleep > on purpose"
     );
     assert_eq!(ns, 499 * MS);
-    // It waits for work of its own: nobody else is to blame.
+    // The thread waits for its own work, so nobody else is to blame.
     let own = fence_rows(woken_by(0, None), Some(1));
     let (text, _) = said(&own);
     assert!(
@@ -63,7 +63,7 @@ fn a_late_fence_names_driver_timeline_and_submitter() {
         "{text}"
     );
     assert!(graph_of(&own).finish(&HashSet::new()).blame.is_empty());
-    // Submitted before the recording.
+    // The work was submitted before the recording.
     let (text, _) = said(&fence_rows(woken_by(0, None), None));
     assert_eq!(
         text,
@@ -71,7 +71,7 @@ fn a_late_fence_names_driver_timeline_and_submitter() {
     );
 }
 
-/// A thread that is woken, and loses its CPU before the kernel says that the wait for the fence is over.
+/// A thread that is woken, and that loses its CPU before the kernel reports the end of the wait for the fence.
 #[test]
 fn a_fence_is_known_although_the_cpu_was_lost_before_its_end() {
     let mut rows = fence_rows(woken_by(0, None), Some(2));
@@ -85,7 +85,7 @@ fn a_fence_is_known_although_the_cpu_was_lost_before_its_end() {
         wait.state = Some(State::Runnable);
         (wait.woken, wait.waker) = (None, None);
     });
-    // The stack says that it is a fence, and not of whom.
+    // The stack shows a fence, but not its submitter.
     rows[2] = with(rows[2].clone(), |wait| {
         wait.stack = Some(stopgap_events::wait::Stack {
             frames: "dma_fence_wait_timeout_[k];dma_fence_default_wait_[k]".into(),

@@ -1,10 +1,10 @@
-//! A thread that looks now and then whether a file's lock is free.
+//! A thread that polls a file's lock.
 
 use super::*;
 
 const NONE: [u64; 3] = [0; 3];
 
-/// Thread 1 found the file locked, at `at` ms.
+/// Returns a row: thread 1 found the file locked at `at` ms.
 fn attempt(at: u64, holder: u32, blocks: bool) -> Event {
     let span = Span {
         inode: Some(12),
@@ -27,7 +27,7 @@ fn nap(from: u64, to: u64) -> Event {
     wait_row(1, times, ("clock_nanosleep", NONE), woken_by(0, None))
 }
 
-/// Thread 2 holds the lock from 1 to 101 ms and is in fsync for the first half of that, and then sleeps on purpose.
+/// Thread 2 holds the lock from 1 to 101 ms. It is in fsync for the first half and then sleeps on purpose.
 fn holder() -> [Event; 2] {
     [
         wait_row(2, [1, 51, 51], ("fsync", NONE), woken_by(0, None)),
@@ -48,7 +48,7 @@ fn texts(rows: &[Event], cause: &str) -> Vec<(String, u64)> {
 fn naps_between_looks_are_followed_to_the_holder() {
     let [fsync, sleeps] = holder();
     let mut rows = vec![nap(1, 2)];
-    // Attempts at 2, 12, 22, ...: a nap behind each. The first may be any sleep.
+    // Attempts at 2, 12, 22, ... ms, each with a sleep after it. The first sleep may have another reason.
     for look in 0..9 {
         let at = 2 + 10 * look;
         rows.extend([attempt(at, 2, false), nap(at, at + 10)]);
@@ -74,7 +74,7 @@ fn naps_between_looks_are_followed_to_the_holder() {
         texts(&rows, "time").iter().map(|(_, ns)| ns).sum::<u64>(),
         11
     );
-    // Nothing of the holder came any more.
+    // No more rows of the holder.
     let held = texts(&rows[..rows.len() - 1], "lock");
     assert!(
         held.contains(&("waited for the file lock > t2 held it".to_owned(), 50)),
@@ -85,9 +85,9 @@ fn naps_between_looks_are_followed_to_the_holder() {
 #[test]
 fn a_sleep_without_a_second_attempt_is_idle() {
     let idle = [
-        // One attempt, then something else.
+        // One attempt, then other sleeps.
         vec![attempt(2, 2, false), nap(3, 50), nap(51, 100)],
-        // No attempt before this nap.
+        // No attempt before this sleep.
         vec![
             attempt(2, 2, false),
             nap(3, 13),
@@ -99,7 +99,7 @@ fn a_sleep_without_a_second_attempt_is_idle() {
     for rows in idle {
         assert_eq!(texts(&rows, "lock"), []);
     }
-    // A spare that asks every second whether it is to take over.
+    // A standby that checks every second whether to take over.
     let mut spare = Vec::new();
     for second in 0..4 {
         spare.extend([
@@ -118,7 +118,7 @@ fn a_sleep_without_a_second_attempt_is_idle() {
 fn who_gave_up_waiting_for_a_file_names_the_holder() {
     let [fsync, sleeps] = holder();
     let (set_lock_wait, lock) = (("fcntl", [3, 7, 0]), attempt(60, 2, true));
-    // A signal's timer ended it.
+    // The timer of a signal ended it.
     let rows = [
         fsync,
         lock,

@@ -1,9 +1,9 @@
-//! The rules of `stopgap watch`, of a wait that has just ended, beside those of the graph.
+//! The rules of `stopgap watch` for a wait that has just ended, compared with those of the graph.
 
 use super::super::live::{Asks, Slept, may_carry};
 use super::*;
 
-/// Returns whether the sleep of a row was a loss; `None` of other rows.
+/// Returns whether the sleep of a row was a loss; `None` for other rows.
 fn told(asks: &mut Asks, row: &Event) -> Option<bool> {
     let (Some(tid), Kind::Wait(wait)) = (row.tid, &row.kind) else {
         return None;
@@ -29,7 +29,7 @@ fn told(asks: &mut Asks, row: &Event) -> Option<bool> {
     })
 }
 
-/// Returns whether the graph and the live rules call the last sleep a loss. Threads began in the recording.
+/// Returns whether the graph and whether the live rules call the last sleep a loss. Threads began in the recording.
 fn both(rows: &[Event]) -> (bool, bool) {
     let mut graph = Graph::new();
     are_born(&mut graph, rows);
@@ -47,7 +47,7 @@ fn both(rows: &[Event]) -> (bool, bool) {
     (idleness == Some(Idleness::Stalled), last)
 }
 
-/// Threads of a pool sleep for one word, and each that is woken hands it on.
+/// Threads of a pool sleep for one word, and each woken thread hands work on.
 #[test]
 fn threads_of_a_pool_ask_each_other_for_nothing() {
     let lock = |tid, times, by| {
@@ -70,7 +70,7 @@ fn threads_of_a_pool_ask_each_other_for_nothing() {
         word(1, [105, 501, 501], 2),
     ];
     assert_eq!(both(&pool), (false, false));
-    // By turns they talk.
+    // Two threads that sleep in turns talk to each other.
     let talk = [
         word(2, [1, 100, 100], 1),
         word(1, [101, 300, 300], 2),
@@ -80,7 +80,8 @@ fn threads_of_a_pool_ask_each_other_for_nothing() {
     assert_eq!(both(&talk), (true, true));
 }
 
-/// 1 asks 2 by a socket. A question that finds 2 awake wakes nobody, but the next wait of 1 ends when 2 takes the question.
+/// 1 asks 2 through a socket. A question that finds 2 awake wakes nobody, but the next wait of 1 ends when 2 takes
+/// the question.
 ///
 /// ```text
 /// 1   asks, reads ..|............| reads .......|
@@ -105,30 +106,30 @@ fn a_question_to_a_busy_thread_is_seen_when_it_is_taken() {
         later.push(read(1, at + 1, at + 100, 2, "write"));
         assert_eq!(both(&later), (true, true), "{at}");
     }
-    // Without a sign that it was taken, as of a pipe.
+    // A pipe gives no sign that 2 took the question.
     let pipe = [
         later[0].clone(),
         later[2].clone(),
         read(1, 60, 360, 2, "write"),
     ];
     assert_eq!(both(&pipe), (true, true));
-    // The answer is read later, and its writer waits for the next question: that is no question by itself.
+    // The answer is read later, while its writer waits for the next question. That alone is no question.
     later.push(read(2, 700, 701, 1, "read"));
     later.push(read(2, 702, 999, 1, "write"));
     assert_eq!(both(&later), (false, false));
-    // Nobody asks: 2 says something when it likes.
+    // Nobody asks: 2 sends on its own.
     let pushes: Vec<Event> = (0..6)
         .map(|n| read(1, n * 100, n * 100 + 99, 2, "write"))
         .collect();
     assert_eq!(both(&pushes), (false, false));
-    // An interrupt in the middle of somebody's read shows nothing.
+    // An interrupt during another thread's read shows nothing.
     let packet = with(read(1, 0, 300, 2, "read"), |wait| {
         wait.waker.as_mut().unwrap().context = Some(Context::Softirq);
     });
     assert_eq!(both(&[packet]), (false, false));
 }
 
-/// A server's new process answers what its client asked the server that made it.
+/// A server's new process answers what its client asked the server that created it.
 #[test]
 fn who_was_made_for_a_question_answers_it() {
     let read = ("read", [3, 0, 0]);

@@ -1,5 +1,5 @@
-//! A machine in miniature that knows at each moment who keeps whom waiting: it writes the rows that a kernel would, and
-//! with each wait the truth.
+//! A simulated machine that knows at each moment which thread keeps which waiting. It writes the rows that a kernel
+//! would write, and the truth about each wait.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,7 +7,7 @@ use stopgap_events::units::Nanos;
 use stopgap_events::wait::{Call, Context, State, Task, Wait, Waker, Within};
 use stopgap_trace::{Activity, Event, Kind, Span, Text};
 
-/// What stands at the end of a chain, and the thread to which it belongs.
+/// The end of a chain, and the thread to which it belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum End {
     Runs(u32),
@@ -22,14 +22,14 @@ pub(super) enum Op {
     Run(u64),
     Lock(usize),
     Unlock(usize),
-    /// A request to the disk that takes so long, and the wait for it.
+    /// A request to the disk that takes this long, and the wait for it.
     Sync(u64),
-    /// A request that nobody waits for.
+    /// A request for which nobody waits.
     Write(u64),
     Sleep(u64),
     Send(usize),
     Receive(usize),
-    /// A thread that was added with `child` begins.
+    /// Starts a thread that was added with `child`.
     Fork(usize),
     Wait(usize),
     Stop(usize),
@@ -56,7 +56,7 @@ struct Thread {
     cpu: usize,
     script: Vec<Op>,
     next: usize,
-    /// Of the `Run` that it is in.
+    /// Nanoseconds left of the current `Run`.
     left: u64,
     at: At,
     wait: Wait,
@@ -69,7 +69,7 @@ struct Cpu {
     has: Option<usize>,
     slice: u64,
     queue: VecDeque<usize>,
-    /// Who had it before who has it.
+    /// The thread that had the CPU before the current one.
     had: u32,
 }
 
@@ -84,7 +84,7 @@ struct Request {
 
 struct Channel {
     sender: usize,
-    /// Whether the receiver is woken by a softirq in the sender's call: a TCP connection on this machine.
+    /// Whether a softirq in the sender's call wakes the receiver, as with a TCP connection within this machine.
     tcp: bool,
     count: u64,
     waits: Option<usize>,
@@ -96,7 +96,7 @@ struct Lock {
     waits: VecDeque<usize>,
 }
 
-/// The truth of a wait: the row at which it shows.
+/// The truth about a wait, and the row that shows the wait.
 pub(super) struct Truth {
     pub(super) row: usize,
     pub(super) ends: BTreeMap<End, u64>,
@@ -147,7 +147,7 @@ impl Machine {
         index
     }
 
-    /// A thread that another forks.
+    /// Adds a thread that another one forks.
     pub(super) fn child(&mut self, comm: &str, cpu: usize, script: Vec<Op>) -> usize {
         self.add(comm, cpu, 120, script, At::Unborn)
     }
@@ -176,7 +176,7 @@ impl Machine {
         self.threads[thread].script = script;
     }
 
-    /// A channel into which `sender` sends.
+    /// Adds a channel into which `sender` sends.
     pub(super) fn channel(&mut self, sender: usize, tcp: bool) -> usize {
         self.channels.push(Channel {
             sender,
@@ -204,7 +204,7 @@ impl Machine {
         }
     }
 
-    /// Who keeps a thread that is off its CPU waiting at this moment.
+    /// Returns the end of the chain of a thread that is off its CPU at this moment.
     fn end(&self, thread: usize) -> End {
         let one = &self.threads[thread];
         match one.at {
@@ -228,10 +228,10 @@ impl Machine {
         }
     }
 
-    /// Runs until all have ended, or until `end`.
+    /// Runs until all threads have ended, or until `end`.
     pub(super) fn run(&mut self, end: u64) {
         loop {
-            // Who gets a CPU may wake another at that moment.
+            // A thread that gets a CPU may wake another one at the same moment.
             for _ in 0..2 * self.threads.len() {
                 for cpu in 0..self.cpus.len() {
                     self.schedule(cpu);
@@ -272,7 +272,7 @@ impl Machine {
         }
     }
 
-    /// Nothing changes for `ns`; then what ends, ends.
+    /// Lets `ns` pass without a change, and then ends what is due.
     fn pass(&mut self, ns: u64) {
         for thread in 0..self.threads.len() {
             if !matches!(self.threads[thread].at, At::Running | At::Unborn | At::Dead) {
@@ -334,7 +334,7 @@ impl Machine {
         });
     }
 
-    /// The best of its queue gets an idle CPU.
+    /// Gives an idle CPU to the most urgent thread of its queue.
     fn schedule(&mut self, cpu: usize) {
         loop {
             if let Some(has) = self.cpus[cpu].has {
@@ -375,7 +375,7 @@ impl Machine {
         }
     }
 
-    /// A thread leaves its CPU.
+    /// Takes a thread off its CPU.
     fn leaves(&mut self, thread: usize, at: At, state: State, call: Option<(&str, [u64; 3])>) {
         let cpu = self.threads[thread].cpu;
         self.cpus[cpu].has = None;
@@ -400,7 +400,7 @@ impl Machine {
             call,
             ..Wait::default()
         };
-        // Idle comes in between where nobody waits.
+        // The idle task comes in between if nobody waits.
         if self.cpus[cpu].queue.is_empty() && state != State::Runnable {
             self.cpus[cpu].had = 0;
         }
@@ -468,7 +468,7 @@ impl Machine {
         }
     }
 
-    /// A running thread does what its script says, until it runs for a time or leaves.
+    /// Lets a running thread follow its script until it runs for a time or leaves its CPU.
     fn goes_on(&mut self, thread: usize) {
         loop {
             let one = &mut self.threads[thread];

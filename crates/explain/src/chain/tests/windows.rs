@@ -1,4 +1,4 @@
-//! Windows add up, whatever the machine does.
+//! Windows add up, on a simulated machine.
 
 use proptest::prelude::*;
 use stopgap_trace::Metadata;
@@ -13,7 +13,7 @@ fn sum(links: &[Link]) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// The parts of windows add up to them to the nanosecond, though marks come at any time, of threads that sleep, too.
+    /// The parts of each window add up to it exactly, although marks come at any time, also from sleeping threads.
     #[test]
     fn parts_add_up_to_their_windows(
         seed in 0..10_000_u64,
@@ -56,7 +56,7 @@ proptest! {
         let mut truth = 0;
         for (tid, times) in &mut lengths {
             times.sort_unstable();
-            // A thread that has ended makes no frame with what comes under its number later.
+            // A thread that has ended makes no frame with later marks under its number.
             let end = ends.get(tid).copied().unwrap_or(u64::MAX);
             let (before, after) = times.split_at(times.partition_point(|&at| at < end));
             for life in [before, after] {
@@ -67,7 +67,7 @@ proptest! {
     }
 }
 
-/// A frame of many waits: the past of its thread is merged long before it ends.
+/// A frame with many waits: the past of its thread is merged long before the frame ends.
 #[test]
 fn a_long_window_keeps_all_its_chains() {
     let mut machine = Machine::new(2, 1);
@@ -112,7 +112,7 @@ fn a_long_window_keeps_all_its_chains() {
     assert_eq!(sum(&longest.parts), longest.length_ns);
 }
 
-/// A client waits for a server, which waits for a disk that is busy with another's requests.
+/// A client waits for a server, which waits for a disk that is busy with requests of another thread.
 #[test]
 fn what_was_lost_names_waker_culprit_and_disk() {
     let mut machine = Machine::new(3, 0);
