@@ -339,10 +339,11 @@ impl Graph {
         self.threads.contains_key(&tid)
     }
 
-    /// Returns which of two threads asks the other. The one that is idle between an answer and the next question
-    /// asks.
+    /// Returns which of two threads asks the other: the one that is idle between an answer and the next question. Where neither is, the
+    /// one that made the other asks.
     pub(crate) fn asker(&self, one: u32, other: u32) -> Option<u32> {
-        self.pairs.idler(one, other)
+        let idler = self.pairs.idler(one, other);
+        idler.or_else(|| self.pairs.maker(one, other))
     }
 
     /// Puts the causes of the last sleep of `tid` into `whys`, piece by piece in the order of time.

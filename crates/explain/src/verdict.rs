@@ -90,7 +90,14 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
     });
     let short = findings.short_calls.iter().flatten().next();
     let short = short.map(|short| (short.total_ns, short.text.clone()));
-    let many = many_short_waits(findings).filter(|(time, _)| {
+    let many = many_short_waits(findings);
+    // A row of waits may be many calls, none of which lost 10 ms: then the verdict says their sum, and calls none of them long.
+    let long = long.filter(|(told, _)| {
+        let summed = many.as_ref().is_some_and(|(time, _)| time >= &(told / 2));
+        let told = &findings.slow;
+        !(summed && !told.is_empty() && told.iter().all(is_row_of_waits))
+    });
+    let many = many.filter(|(time, _)| {
         // Long stalls may already contain the time of the short ones.
         long.as_ref().is_none_or(|(told, _)| time / 2 > *told)
     });
@@ -190,6 +197,14 @@ fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
         let first = own().max_by_key(|waiting| self::lost(waiting))?;
         let enough = lost >= MANY_NS && lost as f64 >= MANY_SHARE * worked as f64;
         let waits: u64 = own().map(|waiting| waiting.waits).sum();
+        let waited: u64 = own().map(|waiting| waiting.total_ns).sum();
+        // WHY counts this work, too: without it here, the two would contradict each other.
+        let answered = match waited.saturating_sub(lost) {
+            ns if ns >= lost / 10 => {
+                format!("; {} more went to work that it had asked for", Nanos(ns))
+            }
+            _ => String::new(),
+        };
         // Work for an answer is part of the wait, but not of the loss.
         let why = first
             .links
@@ -215,7 +230,7 @@ fn many_short_waits(findings: &Findings) -> Option<(u64, String)> {
                 waits => format!("{waits} waits"),
             };
             let text = format!(
-                "{task} lost {time} in {waits}, the longest {longest}; {share} it {mostly}"
+                "{task} lost {time} in {waits}, the longest {longest}; {share} it {mostly}{answered}"
             );
             (lost, text)
         })
@@ -319,6 +334,12 @@ fn in_words(slow: &Slow) -> String {
             format!("{call} of {task}: {least}{ms:.1} ms{cause}")
         }
     }
+}
+
+/// Returns whether only waits show an operation, none of them as long as a tenth of it: it may be many calls.
+fn is_row_of_waits(slow: &Slow) -> bool {
+    let longest = slow.longest_wait_ns.filter(|_| slow.waits > Some(1));
+    slow.excess_ns < STALL_NS || longest.is_some_and(|longest| longest < slow.excess_ns / 10)
 }
 
 /// Returns the largest part of what an operation lost.

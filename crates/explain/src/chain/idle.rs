@@ -414,6 +414,13 @@ impl Pairs {
         self.0.get(&key).and_then(|pair| pair.napper(key))
     }
 
+    /// Returns which of two threads asks the other where it made that one, or had asked who made it. The first question to a
+    /// new thread wakes nobody: it does not wait yet.
+    pub(super) fn maker(&self, one: u32, other: u32) -> Option<u32> {
+        let pair = self.0.get(&(one.min(other), one.max(other)));
+        pair.and_then(|pair| pair.first.filter(|_| pair.made))
+    }
+
     /// Returns whether `by`, which woke `tid`, works for `tid`: the wakings lead back from `by` to `tid` through
     /// other threads.
     fn was_handed_on(

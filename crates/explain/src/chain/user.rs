@@ -96,6 +96,9 @@ pub(super) fn says(stack: &str) -> Option<Says> {
     if waits_in_team(stack) {
         return Some(Says::Lock(AT_BARRIER));
     }
+    if waits_in_interpreter(stack) {
+        return Some(Says::Lock(INTERPRETER));
+    }
     let any = |name: &str, names: &str| names.split(' ').any(|one| is(name, one));
     let functions = || frames(stack).rev().filter_map(function);
     let tells = functions().find_map(|name| {
@@ -135,6 +138,32 @@ fn waits_in_team(stack: &str) -> bool {
     }
     let outer = user.find(|frame| !is_library(frame));
     outer.is_some_and(|name| name.contains("._omp_fn.") || name.starts_with("GOMP_parallel"))
+}
+
+/// Returns whether a thread waits for the global lock of a Python whose static functions have no names, as distributions build it. Of the
+/// interpreter itself only `take_gil` waits by a condition variable with a timeout, and only these functions call it.
+fn waits_in_interpreter(stack: &str) -> bool {
+    const CALLERS: &str =
+        "PyEval_RestoreThread PyEval_AcquireThread PyEval_AcquireLock PyGILState_Ensure";
+    const LOOP: &str = "PyEval_EvalFrameDefault";
+    let is_nameless = |frame: &str, of: &str| frame.starts_with(of) && frame.contains("+0x");
+    let mut user = frames(stack)
+        .rev()
+        .filter(|frame| !frame.ends_with("_[k]"))
+        .skip_while(|frame| is_nameless(frame, "libc") || is_nameless(frame, "libpthread"));
+    let timed = user.next().and_then(function);
+    if !timed.is_some_and(|name| is(name, "pthread_cond_timedwait")) {
+        return false;
+    }
+    let own = |frame: &str| is_nameless(frame, "python") || is_nameless(frame, "libpython");
+    let mut by_own = false;
+    let caller = user.find(|frame| {
+        by_own |= own(frame);
+        !own(frame)
+    });
+    caller
+        .and_then(function)
+        .is_some_and(|name| CALLERS.split(' ').any(|one| is(name, one)) || by_own && is(name, LOOP))
 }
 
 /// Returns where in the program a thread waits: the innermost functions that have a name, outermost first. Functions
@@ -283,6 +312,24 @@ mod tests {
             ),
             (
                 "_queue_SimpleQueue_get_impl;PyThread_acquire_lock_timed;libc.so.6+0x891f4",
+                None,
+            ),
+            (
+                "PyObject_Vectorcall;python3.11+0x1d64bd;PyEval_RestoreThread;python3.11+0xf94ed;pthread_cond_timedwait;libc.so.6+0x85f16;\
+                 do_syscall_64_[k]",
+                Some(Says::Lock(INTERPRETER)),
+            ),
+            (
+                "_PyEval_EvalFrameDefault;libpython3.12.so.1.0+0xf9;libpython3.12.so.1.0+0xa1;pthread_cond_timedwait",
+                Some(Says::Lock(INTERPRETER)),
+            ),
+            // A module written in C has a condition variable of its own.
+            (
+                "_PyEval_EvalFrameDefault;_queues.so+0xf9;pthread_cond_timedwait;libc.so.6+0x85f16",
+                None,
+            ),
+            (
+                "_PyEval_EvalFrameDefault;pthread_cond_timedwait;libc.so.6+0x85f16",
                 None,
             ),
             (

@@ -434,6 +434,56 @@ fn a_descriptor_that_is_given_again_is_another_file() {
     }
 }
 
+/// The first question to a new process finds it awake and wakes nobody, so the first waking is the answer. Neither is idle, and only
+/// waits were recorded.
+#[test]
+fn who_made_the_other_asks_it() {
+    let mut b = Builder::new();
+    b.on(0).switch(0, "R", CLIENT);
+    let fork = Kind::Fork {
+        target_tid: SERVER,
+        target_pid: Some(SERVER),
+        target_comm: Some(super::builder::name(SERVER)),
+    };
+    b.after(1_000).event(CLIENT, fork).after(1_000);
+    b.on(1).switch(0, "R", SERVER);
+    for trip in 0..50 {
+        b.on(0).after(1_000).enter(CLIENT, "write", 6);
+        if trip > 0 {
+            b.wake(CLIENT, SERVER);
+            b.on(1).switch(0, "R", SERVER).exit(SERVER, "read", 1);
+        }
+        b.on(0).exit(CLIENT, "write", 1).enter(CLIENT, "read", 5);
+        b.switch(CLIENT, "S", 0).after(4 * MS);
+        b.on(1).enter(SERVER, "write", 8).wake(SERVER, CLIENT);
+        b.exit(SERVER, "write", 1).enter(SERVER, "read", 7);
+        b.switch(SERVER, "S", 0);
+        // The client waits for its CPU, too.
+        b.on(0).after(3 * MS).switch(0, "R", CLIENT);
+        b.exit(CLIENT, "read", 1);
+    }
+    let waits = with_waits(&b.events).into_iter();
+    let mut explainer = Explainer::new(&b.metadata, options());
+    for event in waits.filter(|event| matches!(event.kind, Kind::Wait(_) | Kind::Fork { .. })) {
+        explainer.event(&event);
+    }
+    let findings = explainer.finish();
+    let pair = &findings.switches.pairs[0];
+    let names = (&*pair.client, &*pair.server);
+    assert_eq!(names, ("client", "server"));
+    assert!(pair.p50_ns > Some(6 * MS), "{pair:?}");
+    // The server's work is in what WHY says that the client waited, and no loss.
+    let text = &findings.verdict.text;
+    assert!(
+        text.starts_with("stalls: client lost 150 ms in 100 waits"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("; 200 ms more went to work that it had asked for"),
+        "{text}"
+    );
+}
+
 #[test]
 fn frames_are_from_mark_to_mark() {
     let frames = |marker: &str| {

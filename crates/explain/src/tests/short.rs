@@ -2,7 +2,8 @@
 
 use stopgap_trace::{Kind, Stack};
 
-use super::builder::{Builder, CLIENT, SERVER};
+use super::builder::{Builder, CLIENT, SERVER, options, with_waits};
+use crate::Explainer;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -114,4 +115,28 @@ fn beside_a_long_call() {
         text.starts_with("stalls: threads lost 10 ms or more at a time 2 times, 312 ms in all"),
         "{text}"
     );
+}
+
+/// Where calls have no rows, waits from one place may be one call or many: their sum is said, and not that one lost 10 ms.
+#[test]
+fn short_waits_in_a_row_are_no_long_call() {
+    let mut b = begun();
+    for _ in 0..200 {
+        b.enter(CLIENT, "fsync", 3).switch(CLIENT, "D", 0);
+        b.after(4 * MS).wake(0, CLIENT).switch(0, "R", CLIENT);
+        b.exit(CLIENT, "fsync", 0).after(10 * US);
+    }
+    let mut explainer = Explainer::new(&b.metadata, options());
+    let waits = with_waits(&b.events).into_iter();
+    for event in waits.filter(|event| matches!(event.kind, Kind::Wait(_))) {
+        explainer.event(&event);
+    }
+    let text = explainer.finish().verdict.text;
+    assert!(
+        text.starts_with(
+            "stalls: client lost 800 ms in 200 waits, the longest 4 ms; mostly it was in fsync"
+        ),
+        "{text}"
+    );
+    assert!(!text.contains("at a time"), "{text}");
 }
