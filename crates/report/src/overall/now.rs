@@ -48,6 +48,9 @@ const ONE_PAGE: u64 = 5_000;
 /// For how long a line of the kernel log counts.
 const LOG_SECONDS: u64 = 3_600;
 
+/// Characters of a sentence that fit its line on 80 columns.
+const ROOM: usize = 64;
+
 /// Per cent of 10 s below which nobody waited: it would be shown as 0.0.
 const SHOWN: f64 = 0.05;
 
@@ -62,8 +65,9 @@ pub(super) fn rows(now: &Now, environment: &Environment) -> Vec<Row> {
     rows
 }
 
+/// A trace is its owner's: root reads it, too.
 pub(super) const RECORD: &str =
-    "sudo stopgap record -a -d 10s -o t.parquet && stopgap explain t.parquet";
+    "sudo stopgap record -a -d 10s -o t.parquet && sudo stopgap explain t.parquet";
 const WHO_WAITS: &str = "See who waits, and for what:";
 
 /// Returns why something is not known.
@@ -93,7 +97,7 @@ fn pressure<'n>(now: &'n Now, resource: &str) -> Option<(&'n Pressure, f64, f64)
 fn cpu(now: &Now) -> Row {
     let kept = |steal: f64, limit: f64| {
         format!(
-            "the hypervisor kept {} % of the CPU time for others (warns at {limit} %)",
+            "the hypervisor kept {} % of the CPU time (warns at {limit} %)",
             number(steal)
         )
     };
@@ -205,24 +209,24 @@ fn memory(now: &Now, environment: &Environment) -> Row {
         && full >= MEMORY_CAUSE
     {
         let text = format!(
-            "everything waited for memory {} % of the last 10 s (warns at {MEMORY_FULL} %)",
+            "everything waited for it {} % of the last 10 s (warns at {MEMORY_FULL} %)",
             per_cent(full)
         );
         return look(State::Cause, text);
     }
     // The group says where; the machine's figures include it.
     let short = now.groups.first().and_then(|group| {
-        let name = crate::text::plain(&group.path);
+        let name = innermost(&group.path);
         if let Some(some) = group.some.filter(|some| *some >= GROUP_SOME) {
             let some = per_cent(some);
             return Some(format!(
-                "group {name} waited for memory {some} % of the time (warns at {GROUP_SOME} %)"
+                "{name} waited {some} % of the time (warns at {GROUP_SOME} %)"
             ));
         }
         let times = group.at_limit.filter(|times| *times >= GROUP_LIMIT)?;
-        let (times, ms) = (thousands(times), now.interval_ms);
+        let times = thousands(times);
         Some(format!(
-            "group {name} met its limit {times} times in {ms} ms (warns at {GROUP_LIMIT})"
+            "{name} met its limit {times} times (warns at {GROUP_LIMIT})"
         ))
     });
     if let Some(text) = short {
@@ -231,14 +235,14 @@ fn memory(now: &Now, environment: &Environment) -> Row {
     if let Some((_, some, full)) = pressure {
         if full >= MEMORY_FULL {
             let text = format!(
-                "everything waited for memory {} % of the last 10 s (warns at {MEMORY_FULL} %)",
+                "everything waited for it {} % of the last 10 s (warns at {MEMORY_FULL} %)",
                 per_cent(full)
             );
             return look(State::Look, text);
         }
         if some >= MEMORY_SOME {
             let text = format!(
-                "threads waited for memory {} % of the last 10 s (warns at {MEMORY_SOME} %)",
+                "threads waited for it {} % of the last 10 s (warns at {MEMORY_SOME} %)",
                 per_cent(some)
             );
             return look(State::Look, text);
@@ -250,7 +254,7 @@ fn memory(now: &Now, environment: &Environment) -> Row {
         .find(|one| one.order == FRAGMENTED_ORDER);
     if let Some(one) = index.filter(|one| one.index >= FRAGMENTED) {
         let text = format!(
-            "fragmented: {:.0} % of what is free lies in blocks under {} (warns at 50 %)",
+            "fragmented: {:.0} % of free in blocks under {} (warns at 50 %)",
             one.index * 100.0,
             Bytes(environment.page_size.0 << FRAGMENTED_ORDER)
         );
@@ -272,6 +276,23 @@ fn memory(now: &Now, environment: &Environment) -> Row {
         text += "; no swap";
     }
     row("memory", State::Ok, text)
+}
+
+/// Returns `group .../build.scope` of a control group's path: a line has room for the innermost name, cut off in the middle where
+/// it is longer.
+fn innermost(path: &str) -> String {
+    const MOST: usize = 12;
+    let path = crate::text::plain(path);
+    let (above, name) = path.rsplit_once('/').unwrap_or(("", &path));
+    let above = if above.is_empty() { "/" } else { ".../" };
+    let all: Vec<char> = name.chars().collect();
+    if all.len() <= MOST {
+        return format!("group {above}{name}");
+    }
+    let half = MOST / 2 - 1;
+    let begin: String = all[..half].iter().collect();
+    let end: String = all[all.len() - half..].iter().collect();
+    format!("group {above}{begin}..{end}")
 }
 
 fn swapped(swap: SwapUse) -> Row {
@@ -382,14 +403,16 @@ fn tasks(now: &Now) -> Row {
     let at = function.map_or(String::new(), |at| {
         format!(" in {}", crate::text::plain(at))
     });
-    let more = match now.stuck_count {
+    let more = |before: &str, after: &str| match now.stuck_count {
         0 | 1 => String::new(),
-        count => format!(", {} more", thousands(count - 1)),
+        count => format!("{before}{}{after}", thousands(count - 1)),
     };
-    let text = format!(
-        "{name} ({}){more}: state D{at} for {} ms and more",
-        first.tid, now.interval_ms
-    );
+    let who = |more: &str| format!("{name} ({}){more}: state D{at}", first.tid);
+    let time = format!(" for {} ms and more", now.interval_ms);
+    let fits = |text: &String| text.chars().count() <= ROOM;
+    let long = [who(&more(", ", " more")) + &time, who(&more(", ", " more"))];
+    let text = long.into_iter().find(fits);
+    let text = text.unwrap_or_else(|| who(&more(" +", "")));
     let command = format!("sudo cat /proc/{}/task/{}/stack", first.pid, first.tid);
     then(
         row("tasks", State::Look, text),
@@ -472,12 +495,14 @@ fn log(now: &Now) -> Row {
                 .text
                 .split_once("INFO: ")
                 .map_or(&*line.text, |(_, rest)| rest);
-            format!("{} ({ago} ago)", text.trim_end_matches('.'))
+            let (text, ago) = (text.trim_end_matches('.'), format!(" ({ago} ago)"));
+            short(text, ROOM.saturating_sub(ago.len())) + &ago
         }
-        LogKind::GpuHang => format!("a GPU hung {ago} ago: {}", short(&line.text)),
-        LogKind::Lockup => format!("a CPU was stuck {ago} ago: {}", short(&line.text)),
-        LogKind::DiskError => format!("a disk failed or was late {ago} ago: {}", short(&line.text)),
+        LogKind::GpuHang => format!("a GPU hung {ago} ago: {}", line.text),
+        LogKind::Lockup => format!("a CPU was stuck {ago} ago: {}", line.text),
+        LogKind::DiskError => format!("a disk failed or was late {ago} ago: {}", line.text),
     };
+    let text = short(&text, ROOM);
     let state = match weight(&line) {
         0 => State::Look,
         _ => State::Cause,
@@ -490,11 +515,12 @@ fn log(now: &Now) -> Row {
     )
 }
 
-/// Returns the beginning of a line.
-fn short(text: &str) -> String {
-    const MOST: usize = 40;
-    match text.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}...", text[..end].trim_end()),
-        None => text.to_owned(),
+/// Returns the beginning of a line of more than so many characters.
+fn short(text: &str, most: usize) -> String {
+    const CUT: &str = "...";
+    if text.chars().count() <= most {
+        return text.to_owned();
     }
+    let kept: String = text.chars().take(most.saturating_sub(CUT.len())).collect();
+    kept.trim_end().to_owned() + CUT
 }

@@ -138,6 +138,15 @@ fn each_known_state_warns_in_its_row_alone() {
         ),
         (
             "memory",
+            Box::new(|now| {
+                let path = "/user.slice/user@1000.service/app.slice/app-gnome-firefox-4711.scope";
+                now["groups"] = json!([{"path": path, "some": null, "at_limit": 12_345}]);
+            }),
+            State::Look,
+            &["group .../app-g..scope", "12,345 times"],
+        ),
+        (
+            "memory",
             Box::new(|now| now["unusable_index"][1]["index"] = json!(0.63)),
             State::Look,
             &["fragmented", "63 %", "warns at 50 %"],
@@ -178,6 +187,15 @@ fn each_known_state_warns_in_its_row_alone() {
             }),
             State::Look,
             &["dd (6), 2 more", "io_schedule"],
+        ),
+        (
+            "tasks",
+            Box::new(|now| {
+                now["stuck"] = json!([{"pid": 1_234_567, "tid": 1_234_567, "name": "kworker/u8:2-ev", "function": "folio_wait_bit_common"}]);
+                now["stuck_count"] = json!(13);
+            }),
+            State::Look,
+            &["kworker/u8:2-ev (1234567) +12: state D in folio_wait_bit_common"],
         ),
         (
             "cpu",
@@ -224,6 +242,29 @@ fn each_known_state_warns_in_its_row_alone() {
         (
             "log",
             Box::new(log(
+                "hung_task",
+                "INFO: task kworker/u8:2-events:1234567 blocked for more than 122 seconds.",
+                600,
+            )),
+            State::Cause,
+            &[
+                "task kworker/u8:2-events:1234567 blocked for",
+                "... (10 min ago)",
+            ],
+        ),
+        (
+            "log",
+            Box::new(log(
+                "disk_error",
+                "nvme nvme0: I/O 345 (I/O Cmd) QID 2 timeout, aborting",
+                60,
+            )),
+            State::Cause,
+            &["a disk failed or was late 60 s ago: nvme nvme0: I/O"],
+        ),
+        (
+            "log",
+            Box::new(log(
                 "gpu_hang",
                 "i915 0000:00:02.0: [drm] GPU HANG: ecode 9:1:85dffffb, in x",
                 60,
@@ -244,7 +285,10 @@ fn each_known_state_warns_in_its_row_alone() {
         for word in words {
             assert!(sentence.contains(word), "'{sentence}' lacks '{word}'");
         }
-        assert!(sentence.chars().count() <= 80, "{sentence}");
+        assert!(
+            sentence.chars().count() <= 64,
+            "it wraps on 80 columns: {sentence}"
+        );
         let expected = match state {
             State::Cause => Headline::LikelyCause,
             _ => Headline::WorthALook,
