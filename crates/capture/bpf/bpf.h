@@ -1,4 +1,4 @@
-// What the programs use of BPF: types, sections, map definitions, helpers by number. The helpers' numbers are the
+// BPF as the programs use it: types, sections, map definitions, helpers by number. The helpers' numbers are the
 // kernel's ABI (include/uapi/linux/bpf.h), so no header of another package is needed.
 #pragma once
 typedef unsigned char u8;
@@ -11,9 +11,9 @@ typedef _Bool bool;
 
 #define SEC(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
-// What a switch seldom does is a function of its own: a program has few registers, and the rest keeps its values in them.
+// Code that a switch runs seldom is a function of its own. A program has few registers, and the other code keeps its values in them.
 #define SELDOM static __attribute__((noinline))
-// Fields are found by name in the running kernel's BTF (CO-RE).
+// The loader finds fields by name in the running kernel's BTF (CO-RE).
 #define CORE __attribute__((preserve_access_index))
 #define has(field) __builtin_preserve_field_info(field, 2)
 /* A field of some bits. The place of the bits in their bytes is relocated only if it is asked for: read as an ordinary field, the bits
@@ -31,7 +31,7 @@ typedef _Bool bool;
 	bits >> __builtin_preserve_field_info((pointer)->field, 5); \
 })
 
-// A map's definition: the loader reads these types from the object's BTF.
+// Definition of a map: the loader reads these types from the object's BTF.
 #define number(name, value) int (*name)[value]
 #define of_type(name, what) typeof(what) *name
 #define MAP(name, map_type) struct name##_map { number(type, map_type);

@@ -1,11 +1,11 @@
-// Histograms of waits: counted here, whether or not the reader keeps up with the rings.
+// Histograms of waits. They are counted here, so they are complete even if the reader does not keep up with the rings.
 //
-// A *kind* is (process, call, how it waited); each has a histogram a CPU. There are two sets of them: the programs fill one, for a period,
-// while the reader reads and clears the other. So nothing is counted twice or lost, and what a period brings is bounded. A kind for which
-// there is no room is counted among the others of the same `how`.
+// A *kind* is (process, call, how it waited); each has a histogram per CPU. There are two sets of kinds: the programs fill one for a period
+// while the reader reads and clears the other. So nothing is counted twice or lost, and the memory of a period is bounded. A kind without
+// room is counted among the others with the same `how`.
 #pragma once
 
-// How a thread waited; `src/histogram.rs` has the same list.
+// How a thread waited. `src/histogram.rs` has the same list.
 enum how {
 	QUEUE,           // ready, without a CPU
 	QUOTA,           // stopped by its cgroup's CPU quota
@@ -21,10 +21,10 @@ enum how {
 enum { IO_URING_ENTER = 426 }; // on all machines
 enum { STATE_ASLEEP = 1, STATE_UNINTERRUPTIBLE = 2, STATE_STOPPED = 4 | 8, STATE_NO_LOAD = 0x400 };
 
-// Four buckets for each doubling, from 1.024 us to 2 minutes; the first has all that is shorter, the last all that is longer.
+// Four buckets per doubling, from 1.024 us to 2 minutes. The first bucket has all shorter waits, the last one all longer waits.
 enum { SHORTEST_BIT = 10, LONGEST_BIT = 36, BUCKETS = 1 + 4 * (LONGEST_BIT - SHORTEST_BIT + 1) };
 
-// The waits of four buckets, which the kernel counts at one place: a wait touches 32 bytes. Bucket 0 is the last of the first four.
+// The waits of four buckets side by side, so that a wait touches 32 bytes only. Bucket 0 is the last one of the first four.
 struct doubling {
 	u32 waits[4];
 	u64 ns, longest;
@@ -44,22 +44,22 @@ struct kind_of_wait {
 	s32 call;
 	u32 how;
 };
-// The set of a period is its last bit. How many processes and kinds of each set have a number.
+// The set of a period is the period's last bit. Numbers of processes and kinds of each set that have a number.
 struct periods {
 	u32 period, pad;
 	u32 processes[2], kinds[2];
 };
-// The loader writes it.
+// The loader writes this.
 volatile struct periods periods;
-// The loader sets their sizes.
+// The loader sets the sizes of these maps.
 MAP(processes, HASH) number(max_entries, 1); of_type(key, struct process_name); of_type(value, u32); } processes SEC(".maps");
 MAP(kinds, HASH) number(max_entries, 1); of_type(key, struct kind_of_wait); of_type(value, u32); } kinds SEC(".maps");
-// Of each set: the others of each `how`, then the kinds.
+// Layout per set: a sum for each `how` of the kinds without a number, then the sums of the numbered kinds.
 MAP(sums, PERCPU_ARRAY) number(max_entries, 1); of_type(key, u32); of_type(value, struct sum); } sums SEC(".maps");
 
 enum { NEW_ONLY = 1 }; // BPF_NOEXIST
 
-// Process 0 is the others.
+// Process 0 stands for all others.
 SELDOM u32 process_of(u32 set, struct task_struct *task)
 {
 	struct process_name name = { set };
@@ -168,7 +168,7 @@ INLINE bool is_futex_lock(struct thread *thread)
 	return command == 6 || command == 13 || ((command == 0 || command == 9) && (u32)thread->arguments[2] == 2);
 }
 
-// Of what it was in the middle of, the innermost.
+// Returns the innermost open span of the thread.
 SELDOM u32 innermost(struct thread *thread)
 {
 	u32 how = 0;
@@ -189,7 +189,7 @@ INLINE u32 how_it_slept(struct thread *thread)
 		return HALTED;
 	if (thread->open)
 		return innermost(thread);
-	// A wait for a ring counts as one for I/O, whatever the ring was asked for.
+	// The kernel counts each wait for a ring as one for I/O, for any kind of request.
 	if (thread->flags & IOWAIT && thread->call != IO_URING_ENTER)
 		return FOR_IO;
 	if (is_futex_lock(thread))
@@ -197,7 +197,7 @@ INLINE u32 how_it_slept(struct thread *thread)
 	return thread->state & STATE_UNINTERRUPTIBLE && !(thread->state & STATE_NO_LOAD) ? UNINTERRUPTIBLE : ASLEEP;
 }
 
-// Counts the wait that ends now: the sleep until it was ready, then the time without a CPU. Those of kernel threads are not counted.
+// Counts the wait that ends now: the sleep until the thread was ready, then the time without a CPU. Kernel threads are not counted.
 INLINE void add_up(struct task_struct *task, struct thread *thread, u64 woken, u64 now)
 {
 	u32 flags = thread->flags;

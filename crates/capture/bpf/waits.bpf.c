@@ -1,10 +1,10 @@
-// One record for each interval in which a thread was off its CPU, and for what happened to it on the way.
+// One record per interval in which a thread was off its CPU, and for events on the way.
 //
-// Built by `crates/capture/bpf/build` with the clang that is named there; the object is checked in. No vmlinux.h: the
+// `crates/capture/bpf/build` builds this with the clang that it names; the object is checked in. There is no vmlinux.h: the
 // structures below have only the fields that are read, and the loader finds them by name in the running kernel (CO-RE).
 //
-// A thread is followed if it has task storage, which is tested before anything else is done: its `level` says how much of it
-// is kept. Records go to a ring buffer per CPU without waking the reader; waits in batches.
+// A thread with task storage is followed; this is tested before anything else. The storage's `level` says how much of the thread
+// is kept. Records go to one ring buffer per CPU without waking the reader; waits go in batches.
 #include "bpf.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -134,7 +134,7 @@ struct inode {
 	struct super_block *i_sb;
 	struct file_lock_context *i_flctx;
 } CORE;
-// Since 6.9.
+// Linux 6.9 and later.
 struct file_lock_core {
 	struct list_head flc_list;
 	void *flc_owner;
@@ -162,7 +162,7 @@ struct bpf_iter__task {
 	struct task_struct *task;
 } CORE;
 
-// What differs between architectures has a name each; the loader resolves the one that the kernel has.
+// Fields that differ between architectures: the loader resolves the ones that the kernel has.
 struct pt_regs___x86 {
 	unsigned long bp, dx, si, di, r10, r8, r9, orig_ax, ip, sp;
 } CORE;
@@ -196,7 +196,7 @@ struct task_struct___preempt {
 
 enum { KERNEL_THREAD = 0x00200000, TASK_DEAD = 0x80, COMPAT = 2 };
 
-// What the loader sets before the kernel checks the programs: what is off is removed by the kernel as dead code.
+// Constants that the loader sets before the kernel verifies the programs. The kernel removes code for what is off as dead code.
 const volatile u64 long_ns = 100000;       // waits of this length have a kernel stack of their own
 const volatile s64 preempt_offset = 0;     // from a CPU's run queue to its preempt count; 0: unknown
 const volatile u32 stack_size = 16384;     // of a kernel stack
@@ -212,7 +212,7 @@ const volatile u32 kinds_at_most = 0;      // of a period
 const volatile u32 processes_at_most = 0;  // of a period
 const volatile s32 futex = -1;             // the number of the call
 
-// Records. The reader's description of them is `src/record.rs`, byte for byte.
+// Records. `src/record.rs` describes them for the reader, byte for byte.
 
 enum kind { WAIT = 1, WAIT_STACK, USER, SPAN, TASK, EXEC, BLOCK, SIGNAL, ENTER, LEAVE, BATCH, FILE_LOCK, FENCE_NAMES };
 enum { FRAMES = 32, RAW = 8192, PAGE = 4096 };
@@ -235,7 +235,7 @@ struct wait {
 	u64 waker_argument;
 };
 enum { UNKNOWN = 0xffffffff }; // which thread had the CPU before
-// Waits on their way into the ring. Its lock and its cold memory cost more than the rest of a wait: 32 waits share them.
+// Waits on their way into the ring. The ring's lock and cold memory cost more than the rest of a wait, so 32 waits share them.
 enum { BATCH_OF = 32, COUNT_BITS = 8, COUNT = (1 << COUNT_BITS) - 1 };
 struct batch {
 	u8 kind, pad;
@@ -311,7 +311,7 @@ struct signal {
 	u32 tgid, pad;
 	char comm[16]; // of the sender
 };
-// An attempt to lock a file, or a range of it, that failed because another had locked it.
+// A failed attempt to lock a file or a range of it, because another thread held the lock.
 enum file_lock_how { FOR_WRITING = 1, BY_FLOCK = 2, BY_OPEN_FILE = 4, BLOCKS = 8 };
 struct attempt {
 	u8 kind, how;
@@ -324,7 +324,7 @@ struct attempt {
 	u32 pad;
 };
 
-// Whose fence a thread begins to wait for.
+// The names of the fence for which a thread begins to wait.
 struct fence_names {
 	u8 kind, pad;
 	u16 cpu;
@@ -359,7 +359,7 @@ enum span_kind {
 	THROTTLED_RECLAIM = SPANS, SOFTIRQ, INTERRUPT, WORK, WRITEBACK, MERGE
 };
 enum level { NOT_FOLLOWED, WAITS, WHOLE };
-// Kinds of locks, as the kernel's events have them; the last bit is ours.
+// Kinds of locks by the flags of the kernel's events; the last bit is ours.
 enum { LOCK_SPIN = 1, LOCK_READ = 2, LOCK_WRITE = 4, LOCK_RT = 8, LOCK_PERCPU = 16, LOCK_MUTEX = 32, LOCK_MMAP = 1 << 16 };
 struct thread {
 	// Its first 56 bytes share a cache line, and so do the next 64: each switch and each waking writes these, and few others.
@@ -396,7 +396,7 @@ struct thread {
 };
 MAP(threads, TASK_STORAGE) number(map_flags, NO_PREALLOC); of_type(key, int); of_type(value, struct thread); } threads SEC(".maps");
 
-// A ring for each CPU: CPUs share no lock, so a record of contention cannot itself wait for a ring. The loader makes the rings.
+// One ring per CPU: CPUs share no lock, so a record of contention cannot itself wait for a ring. The loader creates the rings.
 struct ring {
 	number(type, RINGBUF);
 	number(max_entries, 4096);
@@ -417,13 +417,13 @@ struct kernel_site {
 	s32 call;
 	u32 depth;
 };
-// The one ring that wakes the reader: it has the processes whose mappings are wanted while they live. By process: the last time.
+// The only ring that wakes the reader. It has processes whose mappings must be read while they live. By process: time of the last entry.
 enum { RING_AGAIN_NS = 1000000 };
 MAP(bell, RINGBUF) number(max_entries, 65536); } bell SEC(".maps");
 MAP(rung, LRU_HASH) number(max_entries, 4096); of_type(key, u32); of_type(value, u64); } rung SEC(".maps");
 MAP(user_sites, LRU_HASH) number(max_entries, 16384); of_type(key, struct user_site); of_type(value, u8); } user_sites SEC(".maps");
 MAP(kernel_sites, LRU_HASH) number(max_entries, 16384); of_type(key, struct kernel_site); of_type(value, u8); } kernel_sites SEC(".maps");
-// By request.
+// Requests under way, by request.
 struct in_flight {
 	u64 inserted, issued, sector;
 	u32 tid, device, bytes, flags;
@@ -435,7 +435,7 @@ MAP(requests, HASH) number(max_entries, 16384); of_type(key, u64); of_type(value
 enum { LOST, USER_STACKS, BEGUN_SOFTIRQ, BEGUN_INTERRUPT, NUMBERS };
 MAP(numbers, PERCPU_ARRAY) number(max_entries, NUMBERS); of_type(key, u32); of_type(value, u64); } numbers SEC(".maps");
 
-// What the reader asks of the iterator: to follow threads, or to flush their open waits.
+// Requests of the reader to the iterator: to follow threads, or to flush their open waits.
 enum { FOLLOW = 1, FLUSH };
 struct request_of_reader {
 	u32 what, level;
@@ -464,7 +464,7 @@ INLINE void *ring_of_cpu(void)
 	return map_lookup(&rings, &which);
 }
 
-// Space in the ring of this CPU; a full ring counts as one record lost.
+// Returns space in the ring of this CPU. A full ring counts as one lost record.
 INLINE void *reserve(u64 bytes)
 {
 	void *ring = ring_of_cpu();
@@ -474,8 +474,8 @@ INLINE void *reserve(u64 bytes)
 	return space;
 }
 
-// Whether the ring of this CPU has room for what is not a wait. A stack of the program takes as much of it as 75 waits: where the reader
-// is late, stacks must not be the reason that waits are lost.
+// Returns whether the ring of this CPU has room for records other than waits. A stack of the program takes as much room as 75 waits. If
+// the reader is late, stacks must not be the reason why waits are lost.
 INLINE bool has_room(void)
 {
 	void *ring = ring_of_cpu();
@@ -498,7 +498,7 @@ SELDOM void flush(struct batch *batch)
 	batch->filled = filled - count + (1 << COUNT_BITS);
 }
 
-// The lookup is cheaper for the many threads that have no storage at all.
+// For the many threads without storage, this test is cheaper than the lookup.
 INLINE struct thread *thread_of(struct task_struct *task)
 {
 	return task->bpf_storage ? task_storage(&threads, task, 0, 0) : 0;
@@ -522,7 +522,7 @@ struct place {
 	s32 call;
 };
 
-// What a thread does in user mode, by the registers that the kernel saved when it came in: system call -1 is none.
+// Reads what a thread does in user mode from the registers that the kernel saved on entry. System call -1 means none.
 INLINE void place_of(struct task_struct *task, struct place *at)
 {
 	void *saved = task_pt_regs(task);
@@ -548,7 +548,7 @@ INLINE void place_of(struct task_struct *task, struct place *at)
 	}
 }
 
-// How deep a thread's kernel stack is where it sleeps: with call and instruction it tells its waits apart.
+// Returns the depth of a sleeping thread's kernel stack. With the call and the instruction it identifies a place of waiting.
 INLINE u32 depth_of(struct task_struct *task)
 {
 	struct task_struct___x86 *x86 = (void *)task;
@@ -561,7 +561,7 @@ INLINE u32 depth_of(struct task_struct *task)
 	return stack_size - (sp & (stack_size - 1));
 }
 
-// On whose behalf this CPU acts: the interrupt bits of its preempt count, and that they are known.
+// Context in which this CPU runs: the interrupt bits of its preempt count, and whether they are known.
 enum { CONTEXT_KNOWN = 1, CONTEXT_SOFTIRQ = 2, CONTEXT_INTERRUPT = 4 };
 INLINE u16 context_of(struct task_struct *me)
 {
@@ -592,7 +592,7 @@ INLINE void ring_bell(u32 tgid, u64 now)
 	}
 }
 
-// Frames by frame pointers, and the stack itself to be unwound later.
+// Writes the frames by frame pointers, and the stack itself for later unwinding.
 INLINE bool put_user_stack(void *ctx, struct task_struct *task, struct place *at, u8 maps, u64 now)
 {
 	struct user *user = reserve(sizeof *user);
@@ -625,7 +625,7 @@ INLINE bool put_user_stack(void *ctx, struct task_struct *task, struct place *at
 	return 1;
 }
 
-// The stack of a site in the program, the first time.
+// Keeps the program's stack of a place of waiting, the first time.
 SELDOM void keep_user_stack(void *ctx, struct task_struct *task, struct thread *thread, u64 now)
 {
 	struct place read = {}, *at = &read;
@@ -694,11 +694,11 @@ INLINE void leaves(void *ctx, struct task_struct *task, struct task_struct *next
 		keep_user_stack(ctx, task, thread, now);
 }
 
-// ns from when a thread is off its queue to when the switch is told, at most: a hypervisor may stop the CPU in between. A waking that is
-// older than the sleep by less is overwritten by the one that ends the sleep.
+// Most ns between a thread's leaving the run queue and the event of its switch: a hypervisor may stop the CPU in between. A waking that
+// is older than the sleep by less than this is overwritten by the one that ends the sleep.
 #define ON_ITS_WAY_OUT 1000000
 
-// When a thread was woken that is off its CPU; 0: it was not.
+// Returns when a thread that is off its CPU was woken; 0: it was not woken.
 INLINE u64 woken_of(struct thread *thread)
 {
 	// The scheduler takes a thread off its queue before it tells of the switch, and another CPU may wake it in between. What
@@ -743,7 +743,7 @@ INLINE void fill(struct wait *wait, struct thread *thread, u32 tid, u32 previous
 	}
 }
 
-// Whether the wait that ends now gets its kernel stack: a long one always, of others the first of each site.
+// Returns whether the wait that ends now gets its kernel stack: every long one, and the first one of each place.
 SELDOM bool is_new_site(struct thread *thread, u32 depth)
 {
 	thread->depth = depth;
@@ -790,8 +790,8 @@ INLINE void put_in_batch(struct batch *batch, struct thread *thread, u32 tid, u3
 		flush(batch);
 }
 
-// A thread leaves its CPU that it had left before: the switch that brought it back was not told. Some kernels hide those that come from
-// some threads. It has run since for as long as the kernel counts that it ran.
+// A thread leaves a CPU that it had left before: the switch that brought it back was not reported. Some kernels hide switches that come
+// from some threads. The thread has run since for as long as the kernel's count of its CPU time says.
 SELDOM void came_back_unseen(struct task_struct *task, struct thread *thread, u64 now)
 {
 	u32 zero = 0;
@@ -907,7 +907,7 @@ INLINE void tell(struct task_struct *task, enum task_why why, u32 level, u64 now
 	ring_submit(out, NO_WAKEUP);
 }
 
-// A new thread is followed as its maker is. Until it runs for the first time it waits for a CPU.
+// A new thread is followed like its creator. It waits for a CPU until it runs for the first time.
 SEC("tp_btf/task_newtask") int on_new(u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
@@ -941,7 +941,7 @@ struct name {
 };
 MAP(names, HASH) number(max_entries, 64); of_type(key, struct name); of_type(value, u8); } names SEC(".maps");
 
-// An exec renames too.
+// An exec renames the thread, too.
 SEC("tp_btf/task_rename") int on_rename(u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
@@ -1003,7 +1003,7 @@ SEC("tp_btf/sched_process_exit") int on_exit(u64 *ctx)
 	return 0;
 }
 
-// Follows the threads that exist already, or writes down the waits that are open: as the reader asks.
+// On the reader's request, follows the threads that exist already, or writes the waits that are open.
 INLINE bool is_in(struct task_struct *task, u64 cgroup)
 {
 	struct cgroup *at = task->cgroups->dfl_cgrp;
@@ -1037,7 +1037,7 @@ INLINE bool is_asked_for(struct task_struct *task, struct request_of_reader *ask
 
 MAP(scratch, PERCPU_ARRAY) number(max_entries, 1); of_type(key, u32); of_type(value, struct wait_stack); } scratch SEC(".maps");
 
-// A thread that sleeps already has left its CPU before anybody looked: its wait begins now.
+// Begins the wait of a thread that sleeps already now, because it left its CPU before anybody looked.
 INLINE void begin_open(struct task_struct *task, struct thread *thread, u64 now)
 {
 	if (task->on_cpu || thread->left)
@@ -1120,12 +1120,12 @@ SEC("iter/task") int each_task(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-// A thread of which only this is kept.
+// A thread that may not be followed: this is all that is kept of it.
 struct holder {
 	u32 tid, tgid;
 };
 
-// Spans: a thread begins something and ends it later.
+// Spans: a thread begins an activity and ends it later.
 
 INLINE void put_span(u32 what, u32 tid, u64 begin, u64 end, u64 a, u64 b)
 {
@@ -1185,7 +1185,7 @@ BEGINS(FENCE, dma_fence_wait_start, ((struct dma_fence *)ctx[0])->context)
 ENDS(FENCE, dma_fence_wait_end, ((struct dma_fence *)ctx[0])->seqno)
 BEGINS(MMAP_LOCK, mmap_lock_start_locking, ctx[0])
 
-// Who submitted the work that a fence stands for is who made the fence.
+// The thread that made a fence submitted the fence's work.
 struct fence_key {
 	u32 context, seqno;
 };
@@ -1200,7 +1200,7 @@ SEC("tp_btf/dma_fence_init") int on_dma_fence_init(u64 *ctx)
 	return 0;
 }
 
-// Drivers tell their names by functions that no program may call. The event as tracefs has it comes with the names; its format is the
+// Drivers return their names from functions that no program may call. The event in tracefs has the names; its format is the
 // same from 6.1 to 6.18.
 struct fence_event {
 	u64 common;
@@ -1233,7 +1233,7 @@ SEC("tracepoint/dma_fence/dma_fence_wait_start") int name_fence(struct fence_eve
 	return 0;
 }
 
-// Only where it took longer than not to wait: each mmap and fault takes this lock.
+// Only if it took longer than without a wait, because each mmap and page fault takes this lock.
 SEC("tp_btf/mmap_lock_acquire_returned") int on_mmap_lock_acquire_returned(u64 *ctx)
 {
 	struct thread *thread = whole(current_task());
@@ -1246,7 +1246,7 @@ SEC("tp_btf/mmap_lock_acquire_returned") int on_mmap_lock_acquire_returned(u64 *
 	return 0;
 }
 
-// usec_timeout, usec_delayed, reason: told when it is over.
+// usec_timeout, usec_delayed, reason: reported when it is over.
 SEC("tp_btf/mm_vmscan_throttled") int on_mm_vmscan_throttled(u64 *ctx)
 {
 	struct task_struct *me = current_task();
@@ -1257,8 +1257,8 @@ SEC("tp_btf/mm_vmscan_throttled") int on_mm_vmscan_throttled(u64 *ctx)
 	return 0;
 }
 
-// Locks that make threads sleep. Spin locks are left alone: a program at the end of a wait for one that itself takes a ring's
-// spin lock could wait for itself (before 6.15).
+// Locks that make threads sleep. Spinlocks are left out: a program at the end of a wait for a spinlock itself takes a ring's
+// spinlock, and could wait for itself (before 6.15).
 SEC("tp_btf/contention_begin") int on_contention_begin(u64 *ctx)
 {
 	u32 flags = ctx[1];
@@ -1313,8 +1313,8 @@ SEC("tp_btf/page_fault_user") int on_page_fault_user(u64 *ctx)
 	return 0;
 }
 
-// Told before the thread looks at the page again and sleeps, and again each time it does. Nothing tells the end: it is that of the
-// thread's next wait, which the reader knows. In which call it is.
+// Reported before the thread checks the page and sleeps, and again each time it does. Nothing reports the end: it is the end of
+// the thread's next wait, which the reader knows. The record has the call.
 SEC("tp_btf/folio_wait_writeback") int on_folio_wait_writeback(u64 *ctx)
 {
 	struct task_struct *me = current_task();
@@ -1329,14 +1329,14 @@ SEC("tp_btf/folio_wait_writeback") int on_folio_wait_writeback(u64 *ctx)
 	return 0;
 }
 
-// Locks of files (fs/locks.c). Who holds one is in the kernel as a process alone, so the thread that got a lock last is kept by file and
-// owner: of fcntl's locks a process, of flock's and of those of open files the open file.
+// Locks of files (fs/locks.c). The kernel names only the process of a holder. So the thread that last got a lock is kept by file and
+// owner. The owner is a process for fcntl's locks, and the open file for the locks of flock and of open files.
 struct file_owner {
 	u64 inode, owner;
 };
 MAP(file_owners, LRU_HASH) number(max_entries, 16384); of_type(key, struct file_owner); of_type(value, struct holder); } file_owners SEC(".maps");
 
-// A lock as it is in the kernel's list, or as it is asked for.
+// A lock in the kernel's list, or a requested one.
 struct file_range {
 	u64 owner;
 	s64 start, end;
@@ -1346,11 +1346,11 @@ struct file_range {
 };
 enum { F_RDLCK, F_WRLCK, F_UNLCK };
 enum { FL_FLOCK = 2, FL_SLEEP = 128, FL_OFDLCK = 1024, EAGAIN = 11, DEFERRED = 1 };
-// Locks of a file that are looked at for the one in the way, and attempts of a thread that are told until it is woken again; of more one
-// each ms.
+// Most locks of a file that are searched for the conflicting one, and most attempts of a thread that are reported until it is woken
+// again. Further ones are reported once per ms.
 enum { LOCKS_OF_FILE = 64, ATTEMPTS = 4, ATTEMPT_AGAIN_NS = 1000000 };
 
-// Another CPU may remove the lock meanwhile: what is read of it then is of no lock, and finds no owner.
+// Another CPU may remove the lock meanwhile. Then the fields that are read belong to no lock, and match no owner.
 INLINE void read_lock(struct file_range *to, struct file_lock *lock)
 {
 	struct file_lock___before_6_9 *old = (void *)lock;
@@ -1377,7 +1377,7 @@ INLINE u32 offset_of_list(struct file_lock *lock)
 	return has(old->fl_list) ? __builtin_preserve_field_info(old->fl_list, 0) : 0;
 }
 
-// Who has the lock that is in the way of `wanted`.
+// Returns the holder of the lock that conflicts with `wanted`.
 SELDOM u64 holder_of(struct inode *inode, struct file_range *wanted, u64 list)
 {
 	u32 offset = offset_of_list(0);
@@ -1440,7 +1440,7 @@ SELDOM int failed_to_lock(struct inode *inode, struct file_lock *lock, bool defe
 	return 0;
 }
 
-// A lock was asked for: the inode, what was asked, the result.
+// A lock was requested: the inode, the request, the result.
 INLINE int file_lock(u64 *ctx, bool flock)
 {
 	struct inode *inode = (void *)ctx[0];
@@ -1473,8 +1473,8 @@ INLINE int file_lock(u64 *ctx, bool flock)
 SEC("tp_btf/posix_lock_inode") int on_posix_lock_inode(u64 *ctx) { return file_lock(ctx, 0); }
 SEC("tp_btf/flock_lock_inode") int on_flock_lock_inode(u64 *ctx) { return file_lock(ctx, 1); }
 
-// Block requests, from insertion to completion, by the thread that issued them. Of kernel threads always: they issue what followed
-// threads asked for, such as the flush of an fsync.
+// Block requests, from insertion to completion, by the thread that issued them. Kernel threads are always included: they issue requests
+// for followed threads, such as the flush of an fsync.
 
 INLINE bool asks_for_followed(struct task_struct *task)
 {
@@ -1520,8 +1520,8 @@ SEC("tp_btf/block_rq_issue") int on_block_rq_issue(u64 *ctx)
 	return 0;
 }
 
-// What a thread asks for may become a part of a request that is there already, another thread's perhaps. Its end is that of the
-// request, which the reader knows. Its first sector; its device | bytes << 32.
+// A thread's request may be merged into an earlier one, perhaps of another thread. It then ends with that request, which
+// the reader knows. The record has the first sector, and device | bytes << 32.
 INLINE int merges(struct bio *bio)
 {
 	struct task_struct *me = current_task();
@@ -1536,7 +1536,7 @@ INLINE int merges(struct bio *bio)
 SEC("tp_btf/block_bio_backmerge") int on_block_bio_backmerge(u64 *ctx) { return merges((struct bio *)ctx[0]); }
 SEC("tp_btf/block_bio_frontmerge") int on_block_bio_frontmerge(u64 *ctx) { return merges((struct bio *)ctx[0]); }
 
-// A request becomes a part of the one before it, and is never issued itself. The kernel gives its address to another.
+// A request is merged into the one before it and never issued. The kernel uses its address for another request.
 SEC("tp_btf/block_rq_merge") int on_block_rq_merge(u64 *ctx)
 {
 	u64 at = ctx[0];
@@ -1581,7 +1581,7 @@ SEC("tp_btf/block_rq_complete") int on_block_rq_complete(u64 *ctx)
 	return 0;
 }
 
-// Interrupts and work items take a CPU without a switch of the interrupted thread. Long ones are kept.
+// Interrupts and work items take a CPU without a switch of the interrupted thread. Long ones are recorded.
 
 INLINE int interrupt_begins(u32 which)
 {
@@ -1607,7 +1607,7 @@ SEC("tp_btf/softirq_exit") int on_softirq_exit(u64 *ctx) { return interrupt_ends
 SEC("tp_btf/irq_handler_entry") int on_irq_handler_entry(u64 *ctx) { return interrupt_begins(BEGUN_INTERRUPT); }
 SEC("tp_btf/irq_handler_exit") int on_irq_handler_exit(u64 *ctx) { return interrupt_ends(BEGUN_INTERRUPT, INTERRUPT, (u32)ctx[0], 0); }
 
-// A work item may sleep: its begin is its worker's.
+// A work item may sleep, so its begin is kept with its worker.
 struct work {
 	u64 begin, function;
 };
@@ -1658,8 +1658,8 @@ SEC("tp_btf/signal_generate") int on_signal_generate(u64 *ctx)
 	return 0;
 }
 
-// System calls, those that do not block, too. The kernel takes the slow path of every call of every thread while these are
-// attached: 1.08 times the CPU time of a ping-pong even where nothing is recorded.
+// System calls, including those that do not block. The kernel takes the slow path of every call of every thread while these are
+// attached: 1.08 times the CPU time of a ping-pong, even if nothing is recorded.
 
 INLINE u8 compat_flag(struct task_struct *task)
 {
@@ -1731,8 +1731,8 @@ SEC("tp_btf/sys_exit") int on_sys_exit(u64 *ctx)
 	return whole(me) ? put_leave(me, ctx[1]) : 0;
 }
 
-// The calls that change an address space, at the kernel's functions of these calls: other calls go on as they did. The functions take
-// the registers, which say the number of the call. The loader knows what they are called. One body for all of them.
+// The calls that change an address space, at the kernel's functions of these calls, so other calls cost nothing more. The functions take
+// the registers, which have the number of the call. The loader knows the functions' names. All of them share one body.
 static __attribute__((noinline)) int call_begins(void)
 {
 	struct task_struct *me = current_task();
@@ -1759,7 +1759,7 @@ ADDRESS_SPACE(mremap)
 ADDRESS_SPACE(mprotect)
 ADDRESS_SPACE(madvise)
 
-// The process whose new mappings are asked about, how many it had after its last call, and how many stacks are still wanted.
+// The process whose new mappings are asked about, its number of mappings after its last call, and how many stacks are still wanted.
 struct mapper {
 	u32 tgid;
 	s32 maps;
@@ -1767,7 +1767,7 @@ struct mapper {
 };
 MAP(mappers, ARRAY) number(max_entries, 1); of_type(key, u32); of_type(value, struct mapper); } mappers SEC(".maps");
 
-// Which call added a mapping is seen by what it leaves: mprotect may split one, and mmap may join two.
+// The effect shows which call added a mapping: mprotect may split a mapping, and mmap may merge two.
 SEC("tp_btf/sys_exit") int on_mapped(u64 *ctx)
 {
 	struct task_struct *me = current_task();

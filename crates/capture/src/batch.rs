@@ -1,36 +1,37 @@
-//! Waits on their way from a CPU's batch into its ring. A batch goes into the ring when it is full; until then its waits are taken from
-//! the batch itself, so that none comes late, and passed over when the ring has them.
+//! Waits on their way from a CPU's batch into its ring. A batch goes into the ring when it is full. Until then the
+//! reader takes its waits from the batch itself, so that no wait comes late, and skips them when they come through
+//! the ring.
 
 use std::borrow::Cow;
 
 use crate::record::WAIT;
 
-/// Waits of a batch, as `BATCH_OF` of `bpf/waits.bpf.c`.
+/// Most waits of a batch, as `BATCH_OF` of `bpf/waits.bpf.c`.
 const MOST: usize = 32;
-/// Bytes before the waits: kind, CPU, and in one word how many and the number.
+/// Bytes before the waits: kind, CPU, and one word with the count and the batch's number.
 const HEAD: usize = 16;
-/// Bits of that word that say how many.
+/// Bits of the count in that word.
 const COUNT_BITS: u32 = 8;
 /// Bytes of a batch.
 pub(crate) const BYTES: usize = HEAD + MOST * WAIT;
-/// Its kind of record.
+/// Kind of a batch's record.
 pub(crate) const KIND: u8 = 11;
 
-/// The number of a CPU's batch that is filled, and how many of its waits have been taken.
+/// The number of the batch that a CPU fills, and how many of its waits were taken.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Taken {
     number: u64,
     waits: usize,
 }
 
-/// A batch as it is in the kernel.
+/// A batch as the kernel has it.
 pub(crate) struct Batch<'a> {
     pub(crate) number: u64,
     waits: Cow<'a, [u8]>,
 }
 
 impl<'a> Batch<'a> {
-    /// `None` where the bytes are no batch.
+    /// Reads a batch; `None` if the bytes are none.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Batch<'a>> {
         let filled = u64::from_le_bytes(bytes.get(8..HEAD)?.try_into().ok()?);
         let (number, count) = (filled >> COUNT_BITS, filled as u8);
@@ -39,9 +40,9 @@ impl<'a> Batch<'a> {
         Some(Batch { number, waits })
     }
 
-    /// Returns a batch that was read twice while its CPU filled it: as many waits as the first reading counts, as the second one has them.
-    /// A wait that is counted is written, but the first reading may have come by before the CPU's writing did. `None` where it is another
-    /// batch by now.
+    /// Returns a batch that was read twice while its CPU filled it: as many waits as the first reading counts, with
+    /// the content of the second reading. A counted wait is written, but the first reading may have passed its bytes
+    /// before the CPU wrote them. `None` if the batch has another number by now.
     pub(crate) fn read_twice(before: &[u8], after: &[u8]) -> Option<Batch<'static>> {
         let (before, after) = (Batch::parse(before)?, Batch::parse(after)?);
         let number = Some(after.number).filter(|&number| number == before.number)?;
@@ -57,7 +58,7 @@ impl<'a> Batch<'a> {
 }
 
 impl Taken {
-    /// Gives `each` the waits of a batch that came through the ring but for those that it has had.
+    /// Gives `each` the waits of a batch that came through the ring, without the waits that were taken before.
     pub(crate) fn whole(&mut self, batch: &Batch<'_>, each: impl FnMut(&[u8])) {
         self.open(batch, each);
         *self = Taken {
@@ -66,7 +67,7 @@ impl Taken {
         };
     }
 
-    /// Gives `each` the waits of a batch that is being filled but for those that it has had.
+    /// Gives `each` the waits of a batch that is being filled, without the waits that were taken before.
     pub(crate) fn open(&mut self, batch: &Batch<'_>, each: impl FnMut(&[u8])) {
         if batch.number < self.number {
             return; // it has come through the ring meanwhile
@@ -87,7 +88,7 @@ impl Taken {
 mod tests {
     use super::*;
 
-    /// A batch whose waits differ in their first byte.
+    /// Returns a batch whose waits differ in their first byte.
     fn batch(number: u64, waits: &[u8]) -> Vec<u8> {
         let mut bytes = vec![KIND, 0, 3, 0, 0, 0, 0, 0];
         let count = u64::try_from(waits.len()).unwrap();
@@ -106,7 +107,7 @@ mod tests {
         taken.open(&Batch::parse(&batch(0, &[1, 2])).unwrap(), &mut each);
         taken.open(&Batch::parse(&batch(0, &[1, 2, 3])).unwrap(), &mut each);
         taken.whole(&Batch::parse(&batch(0, &[1, 2, 3, 4])).unwrap(), &mut each);
-        // Read before the ring was, it says nothing new.
+        // This was read before the ring was, so it has nothing new.
         taken.open(&Batch::parse(&batch(0, &[1, 2, 3])).unwrap(), &mut each);
         taken.open(&Batch::parse(&batch(1, &[5])).unwrap(), &mut each);
         // The ring had no room for 1 and 2.

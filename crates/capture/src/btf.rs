@@ -1,12 +1,13 @@
-//! The one thing of the kernel's BTF that the loader of the programs does not tell: where per-CPU variables lie.
+//! Reads a fact from the kernel's BTF that the programs' loader does not give: the offsets of per-CPU variables.
 //!
 //! Layout: `struct btf_header`, types, strings (include/uapi/linux/btf.h).
 
-/// `__preempt_count` of x86-64 before 6.2 and since 6.15 a variable of its own; in between the start of `pcpu_hot` plus 8.
+/// Offset of the preempt count in `pcpu_hot`. Before 6.2 and since 6.15, x86-64 has it in a variable of its own,
+/// `__preempt_count`.
 const IN_PCPU_HOT: u32 = 8;
 
-/// Returns the distance from a CPU's `runqueues` to its preempt count in bytes. `None` where it is unknown: arm64 has the count
-/// in the thread, and a damaged BTF says nothing.
+/// Returns the distance in bytes from a CPU's `runqueues` to its preempt count. `None` where it is unknown: arm64 has
+/// the count in the thread, and the BTF may be damaged.
 pub(crate) fn preempt_offset(btf: &[u8]) -> Option<i64> {
     let per_cpu = Variables::read(btf)?;
     let queue = i64::from(per_cpu.offset(b"runqueues")?);

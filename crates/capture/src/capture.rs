@@ -14,7 +14,7 @@ use crate::part::{ALWAYS, Part};
 use crate::record::{self, Record, Task, Wait};
 use crate::{Error, batch, btf};
 
-/// Built from `bpf/waits.bpf.c` by `bpf/build`, and compressed by `build.rs` to a fifth.
+/// The programs: built from `bpf/waits.bpf.c` by `bpf/build`, and compressed by `build.rs` to a fifth.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/waits.bpf.o.z"));
 
 /// A request to the iterator over threads, as in `bpf/waits.bpf.c`.
@@ -24,7 +24,7 @@ const FLUSH: u32 = 2;
 
 /// The program of [`Capture::mappers`].
 const MAPPERS: &str = "on_mapped";
-/// `ring_mask` and the map `rings` have room for as many.
+/// Most rings for which `ring_mask` and the map `rings` have room.
 const MOST_RINGS: u32 = 1024;
 /// The number of futex(2).
 const FUTEX: i32 = if cfg!(target_arch = "x86_64") {
@@ -32,38 +32,39 @@ const FUTEX: i32 = if cfg!(target_arch = "x86_64") {
 } else {
     98
 };
-/// A ring must hold some user stacks.
+/// Least bytes of a ring: it must hold some user stacks.
 const LEAST_RING: u64 = 256 << 10;
-/// What the names of the kernel's functions of system calls begin with: `sys_mmap` and its like follow.
+/// Prefix of the kernel's functions of system calls, to which `sys_mmap` and similar names are appended.
 const CALLS: &str = if cfg!(target_arch = "aarch64") {
     "__arm64_"
 } else {
     "__x64_"
 };
-/// All rings together by default, in bytes.
+/// Bytes of all rings together by default.
 const USUAL_RINGS: u64 = 64 << 20;
 
-/// What to capture.
+/// Options of a capture.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Parts that are captured beside waits.
     pub parts: Vec<Part>,
-    /// Whether new threads are followed whose parents are not. Only their waits are kept.
+    /// Whether new threads are followed even if their parents are not. Only their waits are kept.
     pub whole_machine: bool,
     /// Threads that take one of these names later are followed at [`Level::Whole`]; at most 64 of at most 15 bytes each.
     pub names: Vec<String>,
-    /// Bytes of all rings together; each CPU has one, a power of two and at least 256 KiB.
+    /// Bytes of all rings together. Each CPU has one ring, of a power of two and at least 256 KiB.
     pub ring_bytes: u64,
-    /// A wait of so many nanoseconds has a kernel stack of its own; a shorter one if it is the first of its kind.
+    /// Nanoseconds from which each wait has a kernel stack of its own. A shorter wait has one if it is the first of
+    /// its kind.
     pub long_ns: u64,
-    /// Interrupts and work items of so many nanoseconds are kept.
+    /// Nanoseconds from which interrupts and work items are kept.
     pub interrupt_ns: u64,
-    /// Most stacks of programs a CPU: each takes 8.5 KiB of the ring.
+    /// Most stacks of programs per CPU. Each takes 8.5 KiB of the ring.
     pub user_stacks: u32,
-    /// Whether [`Capture::mappers`] will be asked.
+    /// Whether [`Capture::mappers`] will be used.
     pub mappers: bool,
-    /// Waits are counted in the kernel, too, in histograms of so many kinds a period at most; a machine of many CPUs has fewer,
-    /// because each CPU has its own. `None`: they are not.
+    /// Most kinds of waits per period that the kernel counts in histograms. A machine with many CPUs has fewer,
+    /// because each CPU has its own histograms. `None`: nothing is counted.
     pub histograms: Option<u32>,
 }
 
@@ -95,10 +96,11 @@ pub enum Level {
     Whole = 2,
 }
 
-/// Which threads to follow, of those that exist. What they make later is followed as they are. All that is given must hold.
+/// Selects threads among the existing ones. Threads that they create later are followed likewise. All given
+/// conditions must hold.
 #[derive(Debug, Clone)]
 pub struct Follow {
-    /// How much.
+    /// How much is kept of them.
     pub level: Level,
     /// The threads of this process.
     pub process: Option<u32>,
@@ -106,7 +108,7 @@ pub struct Follow {
     pub thread: Option<u32>,
     /// Threads in this cgroup of the unified hierarchy or below: its id is the inode number of its folder.
     pub cgroup: Option<u64>,
-    /// Threads of this name (at most 15 bytes).
+    /// Threads with this name (at most 15 bytes).
     pub name: Option<String>,
 }
 
@@ -124,31 +126,30 @@ impl Follow {
     }
 }
 
-/// A capture that runs. Dropped, it leaves nothing attached.
+/// A running capture. Dropping it detaches everything.
 pub struct Capture {
-    /// Whether the kernel took the program of [`Capture::mappers`].
+    /// Result of loading the program of [`Capture::mappers`].
     mappers: Result<(), String>,
-    /// Attached while a process is asked about.
+    /// Attached while a process is selected.
     mapper: Option<BtfTracePointLink>,
     ebpf: Ebpf,
     rings: Vec<RingBuf<MapData>>,
     lacks: Vec<(Part, String)>,
     events: Vec<&'static str>,
-    /// Records of threads that were found; they come first at the next reading.
+    /// Records of threads that were found. They come first at the next reading.
     found: VecDeque<Vec<u8>>,
-    /// Wakes who waits for [`Capture::bell`].
+    /// Wakes the thread that waits for [`Capture::bell`].
     bell: RingBuf<MapData>,
-    /// By CPU.
+    /// Waits that were taken of each CPU's batch.
     taken: Vec<Taken>,
     sets: Option<Sets>,
 }
 
 impl Capture {
-    /// Loads and attaches the programs. No thread is followed yet. Takes some 0.2 s.
+    /// Loads and attaches the programs. No thread is followed yet. Takes about 0.2 s.
     ///
-    /// # Errors
-    /// [`Error::Unsupported`] where the kernel has no BTF or BPF, refuses them to this user, or lacks the events of the
-    /// scheduler. What else is lacking is in [`Capture::lacks`].
+    /// # Errors [`Error::Unsupported`] if the kernel has no BTF or BPF, refuses them to this user, or lacks the
+    /// events of the scheduler. Other lacking parts are in [`Capture::lacks`].
     pub fn start(options: &Options) -> Result<Capture, Error> {
         let kernel = Btf::from_sys_fs().map_err(|error| {
             unsupported(
@@ -248,7 +249,7 @@ impl Capture {
                     }
                     Err(why) => refused.push(format!("{event}: {why}")),
                 }
-                // Some of its calls without the others would tell of an address space that never was.
+                // Only some of these calls would give a wrong address space.
                 if part == Part::AddressSpace && !refused.is_empty() {
                     detach(&mut ebpf, part);
                     break;
@@ -283,7 +284,8 @@ impl Capture {
             taken: vec![Taken::default(); cpus],
             sets,
         };
-        // No thread is followed, so none is found: an iterator that fails later would end a recording.
+        // No thread is followed, so none is found. This tests the iterator, because a failure later would end a
+        // recording.
         let tried = capture.iterate(NOTHING, &Follow::all(Level::Waits));
         match tried {
             Ok(_) => Ok(capture),
@@ -292,7 +294,7 @@ impl Capture {
         }
     }
 
-    /// Returns what was wanted and this kernel refuses, with the reason.
+    /// Returns the requested parts that this kernel refuses, with the reason.
     #[must_use]
     pub fn lacks(&self) -> &[(Part, String)] {
         &self.lacks
@@ -303,10 +305,9 @@ impl Capture {
         self.events.iter().copied()
     }
 
-    /// Follows threads that exist. Returns how many were found that were not followed so far, or less.
+    /// Follows existing threads. Returns the number of found threads that were not followed before, or fewer.
     ///
-    /// # Errors
-    /// Where the system refuses the iterator.
+    /// # Errors If the system refuses the iterator.
     pub fn follow(&mut self, follow: &Follow) -> Result<usize, Error> {
         let found = self.iterate(FOLLOW, follow)?;
         let count = found.len();
@@ -314,16 +315,18 @@ impl Capture {
         Ok(count)
     }
 
-    /// Returns a descriptor that is readable from when a process's stack came for the first time until the next [`Capture::read`]:
-    /// who wants the mappings of short-lived processes reads then. A process rings again after 1 ms if stacks of more places come.
+    /// Returns a descriptor that becomes readable when a stack of a process comes for the first time, until the next
+    /// [`Capture::read`]. To get the mappings of short-lived processes, read then. The same process makes it readable
+    /// again after 1 ms if stacks of more places come.
     #[must_use]
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// Gives `each` the records that have come, each with the number of its sequence; those of a sequence are in order. The first
-    /// half of the numbers below [`Capture::rings`] are of what CPUs write beside waits, the second of their waits, and that
-    /// number itself is of threads that [`Capture::follow`] found. Takes what is there and does not wait; call it at least every 20 ms.
+    /// Gives `each` the records that have come, each with the number of its sequence. The records of a sequence are
+    /// in order. The first half of the numbers below [`Capture::rings`] is for records of the CPUs other than waits,
+    /// and the second half for their waits. That number itself is for threads that [`Capture::follow`] found. Does
+    /// not wait. Call it at least every 20 ms.
     pub fn read(&mut self, mut each: impl FnMut(usize, &[u8])) {
         while self.bell.next().is_some() {}
         let mut open = self.open_batches();
@@ -345,7 +348,7 @@ impl Capture {
                     _ => each(number, &record),
                 }
             }
-            // More than one CPU has a ring only where there are more than 1024.
+            // Several CPUs share a ring only if there are more than 1024 CPUs.
             let cpus = open.iter_mut().zip(&mut self.taken);
             for (batch, taken) in cpus.skip(number).step_by(count) {
                 if let Some(batch) = batch.take() {
@@ -355,9 +358,10 @@ impl Capture {
         }
     }
 
-    /// Returns the batch of each CPU. `None` where it changes too quickly: its waits are in the ring then, or come the next time.
+    /// Returns the batch of each CPU. `None` if it changes too quickly: then its waits are in the ring, or come the
+    /// next time.
     fn open_batches(&mut self) -> Vec<Option<Batch<'static>>> {
-        /// Readings of a batch; the kernel copies it in some microseconds, and filling it takes some more.
+        /// Most readings of a batch. The kernel copies it in some microseconds, and filling it takes longer.
         const READINGS: usize = 3;
         let Ok(batches) = map(&mut self.ebpf, "batches")
             .and_then(|map| PerCpuArray::try_from(map).map_err(|_| lacks_map()))
@@ -385,20 +389,18 @@ impl Capture {
         found
     }
 
-    /// Returns records of all threads that are followed: of each its counts, and its wait where it is off its CPU now. The
-    /// capture goes on. Takes some 2 us a thread.
+    /// Returns records of all followed threads: the counts of each, and its wait if it is off its CPU now. The
+    /// capture goes on. Takes about 2 us per thread.
     ///
-    /// # Errors
-    /// Where the system refuses the iterator.
+    /// # Errors If the system refuses the iterator.
     pub fn open(&mut self) -> Result<Vec<Vec<u8>>, Error> {
         self.iterate(FLUSH, &Follow::all(Level::Waits))
     }
 
-    /// Gives the stacks of this process's calls that add mappings, as records of [`crate::UserStack`], at most `stacks` of them. `None` ends
-    /// that. Meanwhile each system call of the machine costs some 100 ns more.
+    /// Requests the stacks of this process's calls that add mappings, as records of [`crate::UserStack`], at most
+    /// `stacks` of them. `None` ends this. Meanwhile each system call of the machine costs about 100 ns more.
     ///
-    /// # Errors
-    /// Where the kernel refuses the program.
+    /// # Errors If the kernel refuses the program.
     pub fn mappers(&mut self, process: Option<u32>, stacks: u32) -> Result<(), Error> {
         if let Err(why) = &self.mappers {
             return Err(refused("the program at sys_exit", why));
@@ -422,10 +424,9 @@ impl Capture {
         Ok(())
     }
 
-    /// Ends a period of [`Options::histograms`] and begins the next.
+    /// Ends a period of [`Options::histograms`] and begins the next one.
     ///
-    /// # Errors
-    /// Where the system refuses its maps.
+    /// # Errors If the system refuses its maps.
     pub fn turn(&mut self) -> Result<(), Error> {
         match &mut self.sets {
             Some(sets) => sets.turn(&mut self.ebpf),
@@ -433,11 +434,11 @@ impl Capture {
         }
     }
 
-    /// Returns the histograms of the period that [`Capture::turn`] ended last, once, and makes room for those of the next but one. Call
-    /// it some milliseconds after the end, so that a program that was under way then is done. Takes some 5 us a kind.
+    /// Returns the histograms of the period that [`Capture::turn`] ended last, once, and clears their set for the
+    /// period after the current one. Call it some milliseconds after the end, so that programs that ran at that time
+    /// have finished. Takes about 5 us per kind.
     ///
-    /// # Errors
-    /// Where the system refuses its maps.
+    /// # Errors If the system refuses its maps.
     pub fn histograms(&mut self) -> Result<Vec<Histogram>, Error> {
         match &mut self.sets {
             Some(sets) => sets.read(&mut self.ebpf),
@@ -445,10 +446,9 @@ impl Capture {
         }
     }
 
-    /// Returns how many records were lost so far because a ring was full.
+    /// Returns the number of records that were lost so far because a ring was full.
     ///
-    /// # Errors
-    /// Where the object lacks the map of counts.
+    /// # Errors If the object lacks the map of counts.
     pub fn lost(&mut self) -> Result<u64, Error> {
         let numbers = map(&mut self.ebpf, "numbers")?;
         let numbers: PerCpuArray<&mut MapData, u64> =
@@ -456,24 +456,23 @@ impl Capture {
         Ok(numbers.get(&0, 0).map_or(0, |lost| lost.iter().sum()))
     }
 
-    /// Returns the number of sequences that [`Capture::read`] tells apart beside that of threads that were found: two for each ring, of
-    /// which each CPU has one.
+    /// Returns the number of sequences of [`Capture::read`], without that of found threads: two for each ring. Each
+    /// CPU has one ring.
     #[must_use]
     pub fn rings(&self) -> usize {
         2 * self.rings.len()
     }
 
-    /// Ends the capture: writes down the waits that are open and the counts of all threads, detaches the programs, and gives `each`
-    /// the last records. Returns how many records were lost because a ring was full.
+    /// Ends the capture. Writes the open waits and the counts of all threads, detaches the programs, and gives `each`
+    /// the last records. Returns the number of records that were lost because a ring was full.
     ///
-    /// # Errors
-    /// Where the system refuses the iterator; nothing stays attached then, either.
+    /// # Errors If the system refuses the iterator. Nothing stays attached then, either.
     pub fn stop(mut self, mut each: impl FnMut(usize, &[u8])) -> Result<u64, Error> {
         let open = self.iterate(FLUSH, &Follow::all(Level::Waits));
         for (_, program) in self.ebpf.programs_mut() {
             unload(program);
         }
-        // While they were written down, some of these waits ended.
+        // Some of these waits ended while they were written.
         let (mut ended, all) = (HashSet::new(), self.rings());
         self.read(|number, record| {
             ended.extend(Record::which_wait(record));
@@ -488,7 +487,7 @@ impl Capture {
         Ok(lost)
     }
 
-    /// Runs the iterator over all threads; the records that it writes.
+    /// Runs the iterator over all threads, and returns the records that it writes.
     fn iterate(&mut self, what: u32, follow: &Follow) -> Result<Vec<Vec<u8>>, Error> {
         let request = request(what, follow);
         let asked = map(&mut self.ebpf, "asked")?;
@@ -532,12 +531,12 @@ impl Capture {
     }
 }
 
-/// Something that the kernel refuses, with what would help.
+/// Returns the error for something that the kernel refuses, with a remedy.
 pub(crate) fn unsupported(what: &str, error: &dyn std::error::Error) -> Error {
     refused(what, &innermost(error))
 }
 
-/// As [`unsupported`], of maps. Before Linux 5.11 they count against the limit of locked memory.
+/// Returns the same for maps. Before Linux 5.11 they count against the limit of locked memory.
 fn refused_map(what: &str, error: &dyn std::error::Error) -> Error {
     let why = innermost(error);
     let mut refused = refused(what, &why);
@@ -570,7 +569,7 @@ fn is_confidential() -> bool {
     lockdown.is_ok_and(|words| words.contains("[confidentiality]"))
 }
 
-/// As `struct request_of_reader`.
+/// Returns a `struct request_of_reader`.
 fn request(what: u32, follow: &Follow) -> [u8; 40] {
     let mut bytes = [0; 40];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -583,7 +582,7 @@ fn request(what: u32, follow: &Follow) -> [u8; 40] {
     bytes
 }
 
-/// A name as the kernel keeps it.
+/// Returns a name as the kernel keeps it.
 fn name_of_thread(name: &str) -> [u8; 16] {
     let mut bytes = [0; 16];
     let length = name.len().min(15);
@@ -647,7 +646,7 @@ fn detach(ebpf: &mut Ebpf, part: Part) {
 }
 
 fn unload(program: &mut Program) {
-    // An error would say that it is not attached.
+    // The result does not matter: an error would only say that it is not attached.
     let _ = match program {
         Program::BtfTracePoint(program) => program.unload(),
         Program::FEntry(program) => program.unload(),

@@ -1,6 +1,6 @@
 use std::io;
 
-/// Why nothing is captured.
+/// Reason for which a capture fails.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel lacks something, or refuses it to this user.
@@ -17,7 +17,7 @@ pub enum Error {
     },
 }
 
-/// The innermost reason of an error with a chain of them, on one line.
+/// Returns the innermost reason of a chain of errors, on one line.
 pub(crate) fn innermost(error: &dyn std::error::Error) -> String {
     let mut at = error;
     while let Some(source) = at.source() {

@@ -12,7 +12,7 @@ use aya::{Ebpf, util};
 use crate::Error;
 use crate::capture::{lacks_map, map, unsupported};
 
-/// The buckets of a [`Histogram`].
+/// Number of buckets of a [`Histogram`].
 pub const BUCKETS: usize = 109;
 /// The bit of the shortest time of the second bucket: 1.024 us.
 const SHORTEST_BIT: usize = 10;
@@ -26,7 +26,7 @@ const KIND: usize = 16;
 const PERIODS: usize = 24;
 /// The map that has the one variable of the programs that is not constant, `periods`.
 const PERIODS_OF: &str = ".bss";
-/// All histograms of all CPUs together take so many bytes at most, where that leaves [`LEAST_KINDS`].
+/// Most bytes of all histograms of all CPUs, unless that leaves fewer than [`LEAST_KINDS`].
 const MEMORY: usize = 64 << 20;
 const LEAST_KINDS: u32 = 256;
 const MOST_KINDS: u32 = 1 << 16;
@@ -51,13 +51,13 @@ pub enum How {
     FutexLock,
     /// For the mmap_lock of its own process.
     MmapLock,
-    /// In the middle of direct reclaim.
+    /// While in direct reclaim.
     DirectReclaim,
-    /// In the middle of reclaim of its memory cgroup.
+    /// While in reclaim of its memory cgroup.
     MemcgReclaim,
-    /// In the middle of compaction.
+    /// While in compaction.
     Compaction,
-    /// In a shrinker.
+    /// While in a shrinker.
     Shrinker,
     /// For another lock of the kernel.
     Lock,
@@ -96,13 +96,13 @@ pub struct Histogram {
     pub call: Option<u32>,
     /// How it waited.
     pub how: How,
-    /// How many waits.
+    /// Number of waits.
     pub waits: u64,
-    /// Their lengths together in nanoseconds.
+    /// Sum of their lengths in nanoseconds.
     pub ns: u64,
-    /// The longest of them in nanoseconds.
+    /// Length of the longest wait in nanoseconds.
     pub longest: u64,
-    /// How many waits each bucket has; [`bucket_begin`] says of which lengths.
+    /// Number of waits by bucket; [`bucket_begin`] returns a bucket's lengths.
     pub buckets: [u64; BUCKETS],
 }
 
@@ -115,7 +115,8 @@ pub struct Process {
     pub cgroup: u64,
 }
 
-/// Returns the shortest time in nanoseconds of a bucket: four buckets for each doubling from 1.024 us to 2 minutes.
+/// Returns the shortest time of a bucket in nanoseconds. There are four buckets per doubling, from 1.024 us to 2
+/// minutes.
 #[must_use]
 pub fn bucket_begin(bucket: usize) -> u64 {
     let Some(step) = bucket.checked_sub(1) else {
@@ -125,19 +126,19 @@ pub fn bucket_begin(bucket: usize) -> u64 {
     (4 + (step as u64 & 3)) << (SHORTEST_BIT - 2 + step / 4)
 }
 
-/// The sizes of the maps, and what the reader knows of them.
+/// The sizes of the maps, and the reader's state.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sets {
-    /// Kinds of a period.
+    /// Most kinds of a period.
     pub(crate) kinds: u32,
     pub(crate) processes: u32,
     period: u32,
-    /// Whether the set of the period before has not been read.
+    /// Whether the set of the last period has not been read yet.
     closed: bool,
 }
 
 impl Sets {
-    /// Returns sets of `kinds` of waits a period each, or of fewer where so many CPUs need too much memory.
+    /// Returns sets of `kinds` of waits per period, or of fewer if so many CPUs would need too much memory.
     pub(crate) fn new(kinds: u32, cpus: usize) -> Sets {
         let most = MEMORY / (2 * SUM * cpus.max(1));
         let most = u32::try_from(most).unwrap_or(MOST_KINDS).max(LEAST_KINDS);
@@ -150,7 +151,7 @@ impl Sets {
         }
     }
 
-    /// Returns the entries of the map `sums`.
+    /// Returns the number of entries of the map `sums`.
     pub(crate) fn sums(&self) -> u32 {
         2 * self.stride()
     }
@@ -164,12 +165,12 @@ impl Sets {
         write(ebpf, periods(self.period, [0; 2], [0; 2]))
     }
 
-    /// Ends a period and begins the next. What the period counted is to be read before the next end.
+    /// Ends a period and begins the next one. The counts must be read before the next call.
     pub(crate) fn turn(&mut self, ebpf: &mut Ebpf) -> Result<(), Error> {
         if self.closed {
             self.read(ebpf)?; // nobody wanted it
         }
-        // The set that begins is clear; the counts of the one that ends are read with it.
+        // The set of the new period is clear. The counts of the old one are read with it.
         let ends = counts(ebpf)?;
         let set = self.period as usize & 1;
         let (mut processes, mut kinds) = (ends.0, ends.1);
@@ -179,8 +180,8 @@ impl Sets {
         write(ebpf, periods(self.period, processes, kinds))
     }
 
-    /// Returns what the period counted that ended last, and clears its set; nothing where it was read already. It must have ended some
-    /// milliseconds before: a program that was under way at its end is done then.
+    /// Returns the counts of the period that ended last, and clears its set; nothing if it was read already. The
+    /// period must have ended some milliseconds ago, so that programs that ran at that time have finished.
     pub(crate) fn read(&mut self, ebpf: &mut Ebpf) -> Result<Vec<Histogram>, Error> {
         if !std::mem::take(&mut self.closed) {
             return Ok(Vec::new());
@@ -234,7 +235,7 @@ fn unread(error: &MapError) -> Error {
     unsupported("reading histograms", error)
 }
 
-/// Takes the keys of a set out of a map, each with its number.
+/// Removes the keys of a set from a map, and returns each with its number.
 fn taken<const KEY: usize>(
     ebpf: &mut Ebpf,
     name: &str,
@@ -262,7 +263,7 @@ fn write(ebpf: &mut Ebpf, bytes: [u8; PERIODS]) -> Result<(), Error> {
         .map_err(|error| unsupported("a period of histograms", &error))
 }
 
-/// Returns how many processes and kinds have a number, by set.
+/// Returns the number of processes and kinds that have a number, by set.
 fn counts(ebpf: &mut Ebpf) -> Result<([u32; 2], [u32; 2]), Error> {
     let map = map(ebpf, PERIODS_OF)?;
     let map: Array<&mut MapData, [u8; PERIODS]> = Array::try_from(map).map_err(|_| lacks_map())?;

@@ -1,10 +1,10 @@
-//! Capture every wait of the threads of a program, or of the whole machine, in the kernel by BPF.
+//! Captures every wait of the threads of a program, or of the whole machine, in the kernel by BPF.
 //!
-//! A *wait* is one interval in which a thread was off its CPU. Each comes as one record: when the thread left, was woken
-//! and ran again; in which state and system call, with three arguments; who woke it, in which call; with the kernel's stack
-//! where it lasted long or is the first of its kind, and with the program's stack once a place. Beside waits come what a thread
-//! was in the middle of (reclaim, compaction, locks, fences), block requests, long interrupts, signals, and the life of
-//! threads.
+//! A *wait* is one interval in which a thread was off its CPU. It comes as one record: when the thread left, was
+//! woken and ran again; its state and system call, with three arguments; the thread that woke it, and in which call.
+//! A wait that lasted long or is the first of its kind has the kernel's stack. Each place of waiting has the
+//! program's stack once. Other records are activities of threads (reclaim, compaction, locks, fences), block
+//! requests, long interrupts, signals, and begin and end of threads.
 //!
 //! | module | what |
 //! |---|---|

@@ -1,11 +1,11 @@
-/// What can be captured beside waits. Each part is a set of programs that is not attached where the part is left out.
+/// Parts of a capture beside waits. Each part is a set of programs, which is not attached if the part is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// The kernel's stack of waits that are long or the first of their kind.
+    /// The kernel's stack, for waits that are long or the first of their kind.
     KernelStacks,
-    /// The program's stack, once a place at which it waits.
+    /// The program's stack, once for each place of waiting.
     UserStacks,
-    /// Direct reclaim, reclaim of a memory cgroup, and being throttled by them.
+    /// Direct reclaim, reclaim of a memory cgroup, and throttling by them.
     Reclaim,
     /// Compaction.
     Compaction,
@@ -13,37 +13,39 @@ pub enum Part {
     Shrinkers,
     /// Contention of locks that sleep, with the holder of mutexes and of semaphores held for writing.
     Locks,
-    /// Each wait of more than 1 us for an mmap_lock, that of another process too.
+    /// Each wait of more than 1 us for an mmap_lock, including that of another process.
     MmapLock,
     /// Waits for DMA fences.
     Fences,
-    /// The driver, the timeline and the submitter of each of these fences. The kernel's tracefs must be readable.
+    /// Driver, timeline and submitter of these fences. The kernel's tracefs must be readable.
     FenceNames,
-    /// Attempts to lock a file that failed, with the holder. By flock, by fcntl and by locks of open files.
+    /// Failed attempts to lock a file, with the lock's holder: by flock, by fcntl and by locks of open files.
     FileLocks,
-    /// Where and since when the page fault is in which a thread sleeps.
+    /// Address and begin of the page fault in which a thread sleeps.
     Faults,
-    /// Waits for locked pages, which the kernel's stack tells: no event of the kernel does. No program; the reader heeds it.
+    /// Waits for locked pages. No event of the kernel shows them, only the kernel's stack. The part has no program;
+    /// the reader uses it.
     PageLock,
     /// Waits for the writing of a page.
     Writeback,
-    /// Block requests from insertion to completion, by the thread that made them, and what other threads added to them.
+    /// Block requests from insertion to completion, by the thread that made them, and requests of other threads that
+    /// were merged into them.
     Block,
-    /// Softirqs and hard interrupts that last.
+    /// Long softirqs and hard interrupts.
     Interrupts,
-    /// Work items that last.
+    /// Long work items.
     Work,
     /// Signals from and to followed threads.
     Signals,
-    /// The system calls that change an address space, with arguments and result: mmap, munmap, brk, mremap, mprotect, madvise. All of
-    /// them or none. Programs at the kernel's functions of these calls (fentry), so that other calls cost what they did; with
-    /// [`Part::Calls`] they come by that.
+    /// The system calls that change an address space, with arguments and result: mmap, munmap, brk, mremap, mprotect,
+    /// madvise. All of them or none. The programs are at the kernel's functions of these calls (fentry), so other
+    /// calls cost nothing more. With [`Part::Calls`] that part reports them.
     AddressSpace,
-    /// System calls, those that do not block, too.
+    /// System calls, including those that do not block.
     Calls,
 }
 
-/// A program of the object, and the tracepoint or the system call that it belongs to.
+/// A program of the object, and its tracepoint or system call.
 pub(crate) type Program = (&'static str, &'static str);
 
 /// The programs without which there are no waits.
@@ -57,7 +59,7 @@ pub(crate) const ALWAYS: &[Program] = &[
 ];
 
 impl Part {
-    /// All of them.
+    /// All parts.
     pub const ALL: [Part; 19] = [
         Part::KernelStacks,
         Part::UserStacks,
@@ -106,8 +108,9 @@ impl Part {
         }
     }
 
-    /// Returns whether it is on unless it is switched off. `MmapLock` and `Calls` are not: each map, unmap and fault takes that
-    /// lock, and contention of the thread's own is seen by `Locks`; and calls cost the whole machine.
+    /// Returns whether the part is on by default. `MmapLock` is off because each map, unmap and fault takes that
+    /// lock, and `Locks` shows the contention of the thread's own. `Calls` is off because it costs the whole machine
+    /// time.
     #[must_use]
     pub fn is_usual(self) -> bool {
         !matches!(self, Part::MmapLock | Part::Calls)

@@ -1,4 +1,4 @@
-//! Records as the programs write them. Their layout is that of `bpf/waits.bpf.c`; all numbers are little-endian.
+//! Records of the programs. Their layout is that of `bpf/waits.bpf.c`; all numbers are little-endian.
 
 /// Bits of [`Wait::flags`].
 pub mod flag {
@@ -8,9 +8,9 @@ pub mod flag {
     pub const THROTTLED: u8 = 2;
     /// It slept for I/O (`task_struct.in_iowait`).
     pub const FOR_IO: u8 = 4;
-    /// It had left its CPU before it was followed; `left` is when it began to be.
+    /// It left its CPU before it was followed; `left` is the begin of following.
     pub const BEGAN_BEFORE: u8 = 8;
-    /// It did not run again; `ran` is when the capture ended.
+    /// It has not run again; `ran` is the end of the capture.
     pub const OPEN: u8 = 16;
     /// It is new and had not run yet.
     pub const NEW: u8 = 32;
@@ -20,7 +20,7 @@ pub mod flag {
     pub const COMPAT: u8 = 128;
 }
 
-/// In place of a thread that is not known.
+/// Stands for an unknown thread.
 const UNKNOWN: u32 = u32::MAX;
 /// Bits of [`Wait::waker_context`].
 const CONTEXT_KNOWN: u16 = 1;
@@ -35,11 +35,11 @@ pub enum Record {
     Wait(Box<Wait>),
     /// The stack of a place in a program.
     UserStack(Box<UserStack>),
-    /// A thread was in the middle of something.
+    /// An activity of a thread.
     Span(Span),
     /// A thread appeared, changed its name or ended.
     Task(Box<Task>),
-    /// A process runs another program.
+    /// A process executed another program.
     Exec(Box<Exec>),
     /// A block request is complete.
     Block(Block),
@@ -47,7 +47,7 @@ pub enum Record {
     Signal(Signal),
     /// A thread begins to wait for a fence.
     FenceNames(Box<FenceNames>),
-    /// A file was locked by another.
+    /// An attempt to lock a file failed, because another thread holds the lock.
     FileLock(FileLock),
     /// A system call begins.
     Enter(Box<Enter>),
@@ -55,7 +55,7 @@ pub enum Record {
     Leave(Leave),
 }
 
-/// One interval off the CPU. Times are CLOCK_MONOTONIC in nanoseconds, 0 is never.
+/// One interval off the CPU. Times are CLOCK_MONOTONIC in nanoseconds; 0 means never.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wait {
     /// The thread.
@@ -66,17 +66,17 @@ pub struct Wait {
     pub flags: u8,
     /// When it left its CPU.
     pub left: u64,
-    /// When it was woken; 0: never (it was runnable, or the capture ended first). A thread that another CPU wakes while it is
-    /// on its way out of its own, was woken when it left.
+    /// When it was woken; 0: never (it was runnable, or the capture ended first). If another CPU wakes the thread
+    /// while it is leaving its own, this is the time of leaving.
     pub woken: u64,
     /// When it ran again.
     pub ran: u64,
-    /// The system call that it was in; `None`: in none.
+    /// Its system call; `None`: none.
     pub call: Option<u32>,
     /// Its state, bits of `task_struct.__state`; 0: runnable.
     pub state: u32,
-    /// The call's first arguments. Without a call the first is the address of the page fault that it is in, or 0, and the second
-    /// when that began.
+    /// The call's first arguments. Without a call, the first is the address of its page fault, or 0, and the second
+    /// is the begin of the fault.
     pub arguments: [u64; 3],
     /// The next instruction in user mode.
     pub ip: u64,
@@ -84,69 +84,69 @@ pub struct Wait {
     pub sp: u64,
     /// The thread that got its CPU; 0: idle.
     pub next: u32,
-    /// The thread that had the CPU on which it ran again; 0: idle. `None`: unknown, as where the kernel hid that switch; the time of
-    /// the switch then follows from how long the kernel counts that the thread ran.
+    /// The thread that had the CPU before, on which it ran again; 0: idle. `None`: unknown, for example because the
+    /// kernel hid that switch. Then the time of the switch follows from the kernel's count of the thread's CPU time.
     pub previous: Option<u32>,
     /// The thread on whose CPU it was woken.
     pub waker: u32,
-    /// `None`: unknown.
+    /// Context of the waking; `None`: unknown.
     pub waker_context: Option<Waking>,
-    /// The CPU that it left; `None` where it left before it was followed.
+    /// The CPU that it left; `None` if it left before it was followed.
     pub left_cpu: Option<u32>,
-    /// The system call that the waker was in.
+    /// The system call of the waker.
     pub waker_call: Option<u32>,
     /// That call's first argument.
     pub waker_argument: u64,
-    /// Depth of its kernel stack in bytes: with call and instruction it tells a thread's waits apart.
+    /// Depth of its kernel stack in bytes. With the call and the instruction it identifies the place of a wait.
     pub depth: u32,
     /// Its kernel stack, innermost first; empty where none was taken.
     pub stack: Vec<u64>,
-    /// The kernel's priority of the thread as it left, lower is more urgent; of a wait with a stack.
+    /// The kernel's priority of the thread when it left; lower is more urgent. Only for a wait with a stack.
     pub priority: Option<i32>,
 }
 
-/// On whose behalf a CPU woke a thread.
+/// Context in which a CPU woke a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waking {
-    /// The thread's own.
+    /// The thread itself.
     Task,
-    /// A softirq's.
+    /// A softirq.
     Softirq,
-    /// A hard interrupt's.
+    /// A hard interrupt.
     Interrupt,
 }
 
 /// The stack of a place in a program, taken when a thread waited there for the first time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserStack {
-    /// Whether the thread ended a call that added a mapping ([`crate::Capture::mappers`]); else it left its CPU.
+    /// Whether the thread ended a call that added a mapping ([`crate::Capture::mappers`]); otherwise it left its CPU.
     pub maps: bool,
     /// The thread.
     pub tid: u32,
     /// Its process.
     pub tgid: u32,
-    /// When.
+    /// The time.
     pub time: u64,
     /// The next instruction.
     pub ip: u64,
     /// The stack pointer.
     pub sp: u64,
-    /// The frame pointer's register.
+    /// The register of the frame pointer.
     pub bp: u64,
     /// The link register of arm64; 0 elsewhere.
     pub link: u64,
     /// The frames that frame pointers give, innermost first.
     pub frames: Vec<u64>,
-    /// The stack's bytes from `sp` upwards: what can be unwound without frame pointers.
+    /// The stack's bytes from `sp` upwards, for unwinding without frame pointers.
     pub bytes: Vec<u8>,
 }
 
-/// What a thread was in the middle of. The two numbers mean what [`SpanKind`] says.
+/// An activity of a thread. [`SpanKind`] gives the meaning of the two numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// What.
+    /// Its kind.
     pub what: SpanKind,
-    /// The thread; of an interrupt the one that it interrupted.
+    /// The thread; for an interrupt the interrupted thread.
     pub tid: u32,
     /// The CPU on which it ended.
     pub cpu: u32,
@@ -160,7 +160,7 @@ pub struct Span {
     pub b: u64,
 }
 
-/// The kinds of [`Span`], and the meaning of its two numbers.
+/// Kinds of [`Span`], with the meaning of its two numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpanKind {
     /// Direct reclaim: order | gfp flags << 32; pages freed.
@@ -186,10 +186,11 @@ pub enum SpanKind {
     Interrupt,
     /// A work item: the address of its function.
     Work,
-    /// A moment: the thread is about to wait for the writing of a page, until its next wait ends. Its call (0xffff_ffff: none); 0.
+    /// A moment: the thread is about to wait for the writing of a page, until its next wait ends. Its call
+    /// (0xffff_ffff: none); 0.
     Writeback,
-    /// A moment: what the thread asks of a block device becomes a part of a request that is there already. Its first sector; its
-    /// device as [`Block`] has it | bytes << 32.
+    /// A moment: a request of the thread is merged into an earlier one. Its first sector; its device as in [`Block`]
+    /// | bytes << 32.
     Merge,
 }
 
@@ -212,9 +213,9 @@ const SPANS: [SpanKind; 13] = [
 /// The reason for a [`Task`] record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskEvent {
-    /// It existed when it began to be followed.
+    /// It existed when following began.
     Begin,
-    /// It was made.
+    /// It was created.
     Forked,
     /// It has a new name.
     Renamed,
@@ -224,7 +225,7 @@ pub enum TaskEvent {
     End,
 }
 
-/// A thread, with what the kernel counts of it.
+/// A thread with the kernel's counts of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
     /// The reason for this record.
@@ -235,15 +236,15 @@ pub struct Task {
     pub tgid: u32,
     /// Its parent process.
     pub parent: u32,
-    /// When this was so.
+    /// The time of these counts.
     pub time: u64,
-    /// When it was made, nanoseconds of CLOCK_MONOTONIC.
+    /// When it was created, nanoseconds of CLOCK_MONOTONIC.
     pub start: u64,
     /// Id of its cgroup in the unified hierarchy: the inode number of the cgroup's folder.
     pub cgroup: u64,
     /// Voluntary switches so far.
     pub voluntary: u64,
-    /// Involuntary ones.
+    /// Involuntary switches so far.
     pub involuntary: u64,
     /// CPU time so far, in nanoseconds.
     pub exec_ns: u64,
@@ -251,9 +252,9 @@ pub struct Task {
     pub run_delay_ns: u64,
     /// Page faults without I/O so far.
     pub minor_faults: u64,
-    /// With I/O.
+    /// Page faults with I/O so far.
     pub major_faults: u64,
-    /// Whether stacks and spans are kept of it, too.
+    /// Whether its stacks and spans are kept, too.
     pub is_whole: bool,
     /// Its thread id in its own PID namespace.
     pub own_tid: u32,
@@ -261,24 +262,24 @@ pub struct Task {
     pub priority: i32,
     /// Whether it is a kernel thread.
     pub is_kernel_thread: bool,
-    /// The thread that made it, where it is new.
+    /// The thread that created it, if it is new.
     pub maker: Option<u32>,
-    /// Mappings of its process; 0 of a kernel thread.
+    /// Mappings of its process; 0 for a kernel thread.
     pub maps: u32,
     /// Its name.
     pub comm: String,
 }
 
-/// A process runs another program.
+/// A process executed another program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exec {
     /// The thread.
     pub tid: u32,
     /// Its process.
     pub tgid: u32,
-    /// Its thread id before.
+    /// Its thread id before the exec.
     pub old_tid: u32,
-    /// When.
+    /// The time.
     pub time: u64,
     /// Its name.
     pub comm: String,
@@ -286,7 +287,7 @@ pub struct Exec {
     pub filename: String,
 }
 
-/// A block request, when it was complete.
+/// A complete block request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     /// The thread that made it.
@@ -297,9 +298,9 @@ pub struct Block {
     pub comm: String,
     /// The CPU on which it completed.
     pub cpu: u32,
-    /// When it was put into the queue; 0: it was not.
+    /// When it entered the queue; 0: it did not.
     pub inserted: u64,
-    /// When it went to the device; 0: not seen.
+    /// When it was sent to the device; 0: not seen.
     pub issued: u64,
     /// When it was complete.
     pub completed: u64,
@@ -311,7 +312,7 @@ pub struct Block {
     pub device: u32,
     /// Its operation in the low 8 bits, and its flags (`REQ_*`).
     pub flags: u32,
-    /// 0: done (`blk_status_t`).
+    /// Result (`blk_status_t`); 0: success.
     pub status: u32,
 }
 
@@ -320,17 +321,17 @@ pub struct Block {
 pub struct Signal {
     /// Its number.
     pub number: u8,
-    /// The thread that sent it; 0: an interrupt did, such as that of a timer.
+    /// The thread that sent it; 0: an interrupt, such as that of a timer.
     pub tid: u32,
     /// That thread's process.
     pub tgid: u32,
     /// That thread's name.
     pub comm: String,
-    /// When.
+    /// The time.
     pub time: u64,
-    /// The thread that it was sent to.
+    /// The target thread.
     pub target: u32,
-    /// That thread's process.
+    /// The process of that thread.
     pub target_tgid: u32,
     /// Result (`TRACE_SIGNAL_*`): 0 delivered, 1 ignored, 2 already pending.
     pub result: i32,
@@ -338,12 +339,12 @@ pub struct Signal {
     pub to_process: bool,
 }
 
-/// Whose fence a thread begins to wait for.
+/// The names of the fence for which a thread begins to wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FenceNames {
-    /// The thread that waits.
+    /// The waiting thread.
     pub tid: u32,
-    /// When.
+    /// The time.
     pub time: u64,
     /// The low half of the fence's context.
     pub context: u32,
@@ -359,14 +360,14 @@ pub struct FenceNames {
     pub timeline: String,
 }
 
-/// An attempt to lock a file, or a range of it, that failed because another had locked it.
+/// A failed attempt to lock a file or a range of it: another thread held the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileLock {
     /// The thread.
     pub tid: u32,
     /// The CPU.
     pub cpu: u32,
-    /// When.
+    /// The time.
     pub time: u64,
     /// The file.
     pub inode: u64,
@@ -376,26 +377,26 @@ pub struct FileLock {
     pub start: u64,
     /// Last byte; `i64::MAX`: to the end of the file.
     pub end: u64,
-    /// Whether it wants the lock for writing; else to read beside others.
+    /// Whether the lock is for writing; otherwise for reading, beside other readers.
     pub is_for_writing: bool,
-    /// The object that the lock belongs to.
+    /// The kind of object that owns the lock.
     pub owner: LockOwner,
     /// Whether the thread sleeps now until the lock is free; else the call failed with EAGAIN.
     pub blocks: bool,
-    /// The thread that got the lock that is in the way; `None`: before the capture, or by another machine.
+    /// The thread that holds the conflicting lock; `None`: it got it before the capture, or is on another machine.
     pub holder: Option<u32>,
-    /// Its process.
+    /// The process of that thread.
     pub holder_process: Option<u32>,
 }
 
-/// The kind of a file's lock.
+/// The kind of owner of a file's lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockOwner {
-    /// A process: fcntl's.
+    /// A process: a lock of fcntl.
     Process,
-    /// An open file: fcntl's `F_OFD_SETLK`.
+    /// An open file: a lock of fcntl's `F_OFD_SETLK`.
     OpenFile,
-    /// An open file, and always the whole of it: flock's.
+    /// An open file, for the whole file: a lock of flock.
     Flock,
 }
 
@@ -406,7 +407,7 @@ pub struct Enter {
     pub tid: u32,
     /// The CPU.
     pub cpu: u32,
-    /// When.
+    /// The time.
     pub time: u64,
     /// Its number.
     pub call: u32,
@@ -423,9 +424,9 @@ pub struct Leave {
     pub tid: u32,
     /// The CPU.
     pub cpu: u32,
-    /// When.
+    /// The time.
     pub time: u64,
-    /// Its number; `None` of sigreturn(2), which restores the registers of before the signal.
+    /// Its number; `None` for sigreturn(2), which restores the registers from before the signal.
     pub call: Option<u32>,
     /// Its result, an error as -errno.
     pub result: i64,
@@ -449,7 +450,7 @@ const RAW: usize = 8192;
 /// Bytes of a wait without a stack.
 pub(crate) const WAIT: usize = 112;
 
-/// Kinds of records that the reader tells apart before it parses them.
+/// Kinds of records that the reader distinguishes before it parses them.
 pub(crate) mod kind {
     pub(crate) const WAIT: u8 = 1;
     pub(crate) const WAIT_STACK: u8 = 2;
@@ -468,8 +469,7 @@ impl Wait {
 impl Record {
     /// Reads one record.
     ///
-    /// # Errors
-    /// Where the bytes are too few for their kind, or a number in them cannot be.
+    /// # Errors If the bytes are too few for their kind, or if a number is impossible.
     pub fn parse(bytes: &[u8]) -> Result<Record, Malformed> {
         let kind = bytes.first().copied().unwrap_or(0);
         let wrong = |why| Malformed {
@@ -646,15 +646,15 @@ impl Record {
         })
     }
 
-    /// Returns the process of a user stack, its instruction, and how many pages of the process may be executed, without reading the rest
-    /// of it; `None` of another record.
+    /// Returns the process of a user stack, its instruction, and the number of the process's executable pages,
+    /// without reading the rest; `None` for another record.
     #[must_use]
     pub fn place_of_stack(bytes: &[u8]) -> Option<(u32, u64, u32)> {
         let all = Bytes(bytes);
         (bytes.first() == Some(&3)).then(|| (all.u32(8), all.u64(24), all.u32(USER + 4)))
     }
 
-    /// Returns the process of a record of its first thread, and how many mappings it has; `None` of another record.
+    /// Returns the process and its number of mappings from a record of its first thread; `None` for another record.
     #[must_use]
     pub fn maps_of(bytes: &[u8]) -> Option<(u32, u32)> {
         let all = Bytes(bytes);
@@ -662,7 +662,7 @@ impl Record {
         leads.then(|| (all.u32(8), all.u32(124)))
     }
 
-    /// Returns when a record was written without reading the rest of it, as [`Record::time`]; `None` of an unknown kind.
+    /// Returns when a record was written, as [`Record::time`], without reading the rest; `None` for an unknown kind.
     #[must_use]
     pub fn time_of(bytes: &[u8]) -> Option<u64> {
         let at = match bytes.first()? {
@@ -674,22 +674,22 @@ impl Record {
         Some(Bytes(bytes).u64(at))
     }
 
-    /// Returns thread and begin of a wait: no two waits have the same. `None` of another record, and of bytes that are too few.
+    /// Returns thread and begin of a wait, which identify the wait. `None` for another record, and for too few bytes.
     pub(crate) fn which_wait(bytes: &[u8]) -> Option<(u32, u64)> {
         let all = Bytes(bytes);
         let is_wait = matches!(bytes.first(), Some(1 | 2)) && bytes.len() >= WAIT;
         is_wait.then(|| (all.u32(4), all.u64(8)))
     }
 
-    /// Reads a wait that has no stack of its own, as most of them; `None` of another record, and of bytes that are too few.
+    /// Reads a wait without a stack, as most waits are; `None` for another record, and for too few bytes.
     #[must_use]
     pub fn plain_wait(bytes: &[u8]) -> Option<Wait> {
         let plain = bytes.first() == Some(&1);
         bytes.first_chunk().filter(|_| plain).map(wait)
     }
 
-    /// Returns a process and the id of its cgroup in the unified hierarchy without reading the rest of a thread's record; of an exec
-    /// the process alone; `None` of another record.
+    /// Returns a process and the id of its cgroup in the unified hierarchy, without reading the rest of a thread's
+    /// record. For an exec, returns the process only; `None` for another record.
     #[must_use]
     pub fn cgroup_of(bytes: &[u8]) -> Option<(u32, Option<u64>)> {
         let all = Bytes(bytes);
@@ -700,14 +700,14 @@ impl Record {
         }
     }
 
-    /// Returns a wait without its stack, and allocates nothing; `None` of another record.
+    /// Returns a wait without its stack, and allocates nothing; `None` for another record.
     #[must_use]
     pub fn wait_of(bytes: &[u8]) -> Option<Wait> {
         let is_wait = matches!(bytes.first(), Some(1 | 2));
         bytes.first_chunk().filter(|_| is_wait).map(wait)
     }
 
-    /// Returns when it was written: of what has a length, its end.
+    /// Returns when the record was written; for a record with a length, its end.
     #[must_use]
     pub fn time(&self) -> u64 {
         match self {
@@ -726,10 +726,10 @@ impl Record {
     }
 }
 
-/// Where in a user stack the length of its bytes stands.
+/// Offset of the number of bytes in a user stack.
 const USER: usize = 56 + 8 * FRAMES;
 
-/// Its length is known, so every field lies within it.
+/// Reads a wait. The length is known, so every field lies within it.
 #[inline]
 fn wait(bytes: &[u8; WAIT]) -> Wait {
     let all = Bytes(bytes);
@@ -765,7 +765,7 @@ fn wait(bytes: &[u8; WAIT]) -> Wait {
     }
 }
 
-/// The bytes of a record, whose length was checked against its kind's.
+/// The bytes of a record. Its length was checked against its kind.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -790,7 +790,7 @@ impl Bytes<'_> {
         u64::from_le_bytes(self.array(at))
     }
 
-    /// The addresses at `at`, as many as the number at `count` says; `None` where that is more than there is room for.
+    /// Returns the addresses at `at`; their number is at `count`. `None` if there is no room for so many.
     fn frames(&self, count: usize, at: usize) -> Option<Vec<u64>> {
         let frames = self.u32(count) as usize;
         (frames <= FRAMES).then(|| (0..frames).map(|frame| self.u64(at + 8 * frame)).collect())

@@ -4,8 +4,8 @@
 #[must_use]
 pub fn utc(unix_seconds: u64) -> String {
     let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    // Years from March on, so that a leap day is the last one; 719,468 days from 0000-03-01 to 1970-01-01, 146,097 days
-    // in 400 years.
+    // Years begin in March here, so a leap day is the last day of its year. There are 719,468 days from 0000-03-01 to
+    // 1970-01-01, and 146,097 days in 400 years.
     let day = days + 719_468;
     let (era, day) = (day / 146_097, day % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -21,8 +21,9 @@ pub fn utc(unix_seconds: u64) -> String {
     format!("{year:04}-{month:02}-{date:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Reads a date as RFC 3339 writes it: `2026-11-25`, of which the day begins in UTC, `2026-11-25T10:47:54Z`, with a fraction of a
-/// second, without seconds, or with an offset as `+01:00`. `None` for anything else, and before 1970.
+/// Reads a date of RFC 3339: `2026-11-25` (the begin of that day in UTC), `2026-11-25T10:47:54Z`, with a fraction of
+/// a second, without seconds, or with an offset such as `+01:00`. Returns `None` for anything else, and for dates
+/// before 1970.
 #[must_use]
 pub fn unix_seconds(text: &str) -> Option<u64> {
     let digits = |text: &str, most: u64| -> Option<u64> {
@@ -40,7 +41,7 @@ pub fn unix_seconds(text: &str) -> Option<u64> {
     if year < 1970 || month == 0 || day == 0 {
         return None;
     }
-    // Years from March on, as in `utc`.
+    // Years begin in March, as in `utc`.
     let (year, later) = match month {
         1 | 2 => (year - 1, month + 9),
         _ => (year, month - 3),

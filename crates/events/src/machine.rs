@@ -1,25 +1,25 @@
-//! What a machine is and what it shows before any load. Read by `kernel`, kept in the run
-//! record by `stats`, printed by `report`.
+//! The machine, and its state before any load. `kernel` reads it, `stats` keeps it in the run record, `report` prints
+//! it.
 //!
-//! Everything that may be unreadable is an `Option`: `None` is *unknown*, never 0, and a
-//! [`Missing`] beside it says why.
+//! Everything that may be unreadable is an `Option`: `None` is *unknown*, never 0, and a [`Missing`] beside it says
+//! why.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::units::Bytes;
 
-/// Something that could not be learned, and why.
+/// An unknown fact, and why it is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Missing {
     /// The unknown fact.
     pub what: String,
-    /// Why, and where there is something to do: what.
+    /// The reason, and what to do about it, if anything.
     pub why: String,
 }
 
 impl Missing {
-    /// `what` is not known because of `why`.
+    /// Creates an entry for `what`, which is unknown because of `why`.
     pub fn new(what: impl Into<String>, why: impl Into<String>) -> Missing {
         Missing {
             what: what.into(),
@@ -28,7 +28,7 @@ impl Missing {
     }
 }
 
-/// How much the system lets us see and do.
+/// Rights on this system.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -42,7 +42,7 @@ pub enum Privilege {
     Root,
 }
 
-/// What this machine is, as far as it can be read. Strings are the kernel's own words.
+/// Facts about this machine, as far as they can be read. Strings are the kernel's own words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
     /// Host name.
@@ -53,11 +53,11 @@ pub struct Environment {
     pub architecture: Option<String>,
     /// The kernel's command line.
     pub command_line: Option<String>,
-    /// A 64-bit FNV-1a hash of the kernel's configuration text, in hexadecimal, to tell two apart.
+    /// A 64-bit FNV-1a hash of the kernel's configuration text, in hexadecimal, to distinguish two configurations.
     pub config_hash: Option<String>,
     /// Preemption model: `none`, `voluntary`, `full`, `lazy`, `rt`.
     pub preemption: Option<String>,
-    /// Timer interrupts a second (`CONFIG_HZ`).
+    /// Timer interrupts per second (`CONFIG_HZ`).
     pub hz: Option<u32>,
     /// Whether the multi-generational LRU is in use.
     pub mglru: Option<bool>,
@@ -77,7 +77,7 @@ pub struct Environment {
     pub swap: Option<String>,
     /// Size of all swap.
     pub swap_size: Option<Bytes>,
-    /// Where memory cgroups live: `cgroup2`, `cgroup1`, `none`.
+    /// Version of the hierarchy with the memory controller: `cgroup2`, `cgroup1`, `none`.
     pub memory_cgroup: Option<String>,
     /// Linux security modules in use, joined by commas.
     pub lsm: Option<String>,
@@ -91,7 +91,7 @@ pub struct Environment {
     pub microcode: Option<String>,
     /// Frequency governor of the first CPU.
     pub governor: Option<String>,
-    /// CPU vulnerabilities and how they are met, `name: state`.
+    /// CPU vulnerabilities with their mitigation, `name: state`.
     pub mitigations: Vec<String>,
     /// Clock source in use.
     pub clock_source: Option<String>,
@@ -105,9 +105,9 @@ pub struct Environment {
     pub uptime_s: Option<u64>,
     /// The kernel's id of this boot.
     pub boot_id: Option<String>,
-    /// What this user may do on this machine.
+    /// Rights of this user on this machine.
     pub privilege: Privilege,
-    /// Names of the capabilities among those that matter here which we hold.
+    /// Held capabilities, among those that matter here.
     pub capabilities: Vec<String>,
     /// `kernel.perf_event_paranoid`.
     pub perf_event_paranoid: Option<i32>,
@@ -115,19 +115,19 @@ pub struct Environment {
     pub memlock_limit: Option<Bytes>,
     /// Pressure when the run began.
     pub pressure_before: Vec<Pressure>,
-    /// Pressure when it ended.
+    /// Pressure when the run ended.
     pub pressure_after: Vec<Pressure>,
-    /// What the machine did beside the run; absent where nobody looked, and before 0.2.
+    /// Other activity of the machine during the run; absent where it was not measured, and before 0.2.
     #[serde(default)]
     pub conditions: Option<Conditions>,
     /// Facts that could not be read, and why.
     pub missing: Vec<Missing>,
 }
 
-/// What a machine did while a run took place: a difference of these may explain a difference of the run's figures.
+/// Conditions of a machine during a run. A difference between these may explain a difference between the figures.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Conditions {
-    /// Per cent of the CPUs' time that a hypervisor kept for others.
+    /// Per cent of the CPUs' time that a hypervisor gave to others.
     pub steal: Option<f64>,
     /// Per cent of the CPUs' time that other programs used.
     pub others: Option<f64>,
@@ -137,13 +137,12 @@ pub struct Conditions {
     pub temperature_c: Option<f64>,
 }
 
-/// One thing that a measurement rests on: whether this machine allows it, and what it costs
-/// in evidence where it does not.
+/// A requirement of a measurement: whether this machine meets it, and which evidence is lost if not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
-    /// The capability in question.
+    /// The capability.
     pub what: String,
-    /// Whether it is there.
+    /// Whether it is available.
     pub state: CheckState,
     /// The finding, in the machine's own words where it has some.
     pub found: String,
@@ -153,15 +152,15 @@ pub struct Check {
     pub advice: String,
 }
 
-/// How far something is there.
+/// How far a capability is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckState {
-    /// It is there for all that stopgap does.
+    /// Available for everything that stopgap does.
     Ok,
-    /// It is there for a part.
+    /// Available for a part.
     Limited,
-    /// It is absent, or not permitted.
+    /// Absent, or not permitted.
     Absent,
     /// Unknown.
     Unknown,
@@ -187,14 +186,14 @@ pub struct PressureLine {
     pub avg60: f64,
     /// Per cent of the last five minutes.
     pub avg300: f64,
-    /// Microseconds since boot.
+    /// Microseconds of waiting since boot.
     pub total_us: u64,
 }
 
-/// The state of the machine by itself, before any load of ours.
+/// The state of the machine before any load of ours.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Now {
-    /// Over how long rates were taken, in milliseconds.
+    /// Length of the interval over which rates were measured, in milliseconds.
     pub interval_ms: u64,
     /// Processes with the most mappings, most first.
     pub mappings: Vec<ProcessMappings>,
@@ -217,9 +216,9 @@ pub struct Now {
     pub voluntary: Vec<TaskRate>,
     /// Tasks with the highest rate of involuntary switches, highest first.
     pub involuntary: Vec<TaskRate>,
-    /// The one process that was asked about, when there was one.
+    /// The process that was selected, if one was.
     pub process: Option<ProcessDetail>,
-    /// Waiting for each resource within the interval alone.
+    /// Time that tasks waited for each resource within the interval.
     #[serde(default)]
     pub waited: Vec<Waited>,
     /// Control groups whose memory was at its limit within the interval, most waiting first; at most five.
@@ -231,26 +230,26 @@ pub struct Now {
     /// Disks that completed a request in the interval or had one open throughout, slowest first; at most five.
     #[serde(default)]
     pub disks: Vec<DiskUse>,
-    /// Per cent of the interval that a hypervisor kept the CPUs for others; absent where it could not be read.
+    /// Per cent of the interval in which a hypervisor gave the CPUs to others; absent where it could not be read.
     #[serde(default)]
     pub steal: Option<f64>,
     /// Threads of processes that were in state D (uninterruptible sleep) for the whole interval; at most five.
     #[serde(default)]
     pub stuck: Vec<Stuck>,
-    /// How many threads were in state D for the whole interval.
+    /// Number of threads that were in state D for the whole interval.
     #[serde(default)]
     pub stuck_count: u64,
     /// Processes that the kernel has killed since boot for lack of memory; absent where it could not be read.
     #[serde(default)]
     pub oom_kills: Option<u64>,
-    /// Lines of the kernel log that tell of a stall, newest first; at most twenty. Absent where it could not be read.
+    /// Lines of the kernel log about a stall, newest first; at most twenty. Absent where the log could not be read.
     #[serde(default)]
     pub kernel_log: Option<Vec<LogLine>>,
     /// Facts that could not be read, and why.
     pub missing: Vec<Missing>,
 }
 
-/// How long tasks waited for a resource within the interval of [`Now`].
+/// Time that tasks waited for a resource within the interval of [`Now`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Waited {
     /// `cpu`, `memory` or `io`.
@@ -266,20 +265,20 @@ pub struct Waited {
 pub struct GroupShort {
     /// Its path below the mount of the memory controller.
     pub path: String,
-    /// Per cent of the interval in which some task of it waited for memory (version 2).
+    /// Per cent of the interval in which some task of the group waited for memory (version 2).
     pub some: Option<f64>,
-    /// How often an allocation found it at its limit within the interval (version 1).
+    /// Number of allocations within the interval that found the group at its limit (version 1).
     pub at_limit: Option<u64>,
 }
 
-/// Swap: how much is used, and how fast pages move.
+/// Use of swap, and the rate at which pages move.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SwapUse {
-    /// All of it.
+    /// Size of all swap.
     pub total: Bytes,
-    /// What of it is used.
+    /// The part that is in use.
     pub used: Bytes,
-    /// Whether part of it lies on a disk (no zram).
+    /// Whether a part is on a disk (not zram).
     pub on_disk: bool,
     /// Bytes per second read back within the interval.
     pub in_per_s: f64,
@@ -313,7 +312,7 @@ pub struct Stuck {
     pub function: Option<String>,
 }
 
-/// What a line of the kernel log tells of.
+/// Subject of a line of the kernel log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogKind {
@@ -332,9 +331,9 @@ pub enum LogKind {
 /// A line of the kernel log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LogLine {
-    /// Its subject.
+    /// Subject of the line.
     pub kind: LogKind,
-    /// How long before it was read the kernel wrote it, in seconds.
+    /// Age of the line when it was read, in seconds.
     pub seconds_ago: u64,
     /// The line without its time; at most 200 characters.
     pub text: String,
@@ -343,13 +342,13 @@ pub struct LogLine {
 /// A named count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counter {
-    /// Its name, the kernel's where the kernel keeps it.
+    /// Its name; the kernel's name if the kernel keeps it.
     pub name: String,
     /// Its value.
     pub value: u64,
 }
 
-/// How many mappings a process holds, and of what.
+/// Mappings of a process by what backs them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessMappings {
     /// Process id.
@@ -358,7 +357,7 @@ pub struct ProcessMappings {
     pub name: String,
     /// Lines of `/proc/PID/maps`.
     pub mappings: u64,
-    /// By what backs them, most first; at most five.
+    /// Mappings by backing file, most first; at most five.
     pub backing: Vec<Backing>,
 }
 
@@ -367,7 +366,7 @@ pub struct ProcessMappings {
 pub struct Backing {
     /// The path as the kernel prints it; `anonymous` where there is none.
     pub file: String,
-    /// How many mappings.
+    /// Number of mappings.
     pub mappings: u64,
     /// The number of these that are one base page long.
     pub one_page: u64,
@@ -382,7 +381,7 @@ pub struct OrderIndex {
     pub index: f64,
 }
 
-/// How often a task gave up or lost its CPU.
+/// Rate at which a task left the CPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskRate {
     /// Process id.
@@ -391,7 +390,7 @@ pub struct TaskRate {
     pub tid: u32,
     /// Its name (`comm`).
     pub name: String,
-    /// Switches a second.
+    /// Switches per second.
     pub per_second: f64,
 }
 

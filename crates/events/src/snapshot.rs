@@ -1,13 +1,12 @@
-//! Physical memory as it lies at one moment: which zones, what is free in which blocks, and where
-//! it could be read, what each page is. `stopgap snapshot` writes it, a model of the buddy system
-//! starts from it.
+//! Physical memory at one moment: its zones, its free blocks, and, where it could be read, the kind of each page.
+//! `stopgap snapshot` writes it, and a model of the buddy system starts from it.
 //!
-//! The file is one JSON document, schema `stopgap.snapshot/1` (`docs/schema`). Reading is in
-//! `read`: a file may be cut short or say what cannot be, and then says where, never panics.
+//! The file is one JSON document, schema `stopgap.snapshot/1` (`docs/schema`). `read` reads it. A damaged or
+//! impossible file is an error that names the place, never a panic.
 //!
-//! What no kernel tells, and what is therefore in no snapshot: the migrate type of a page (of
-//! each 2 MiB block: only how many there are of each), and whether references pin a page. Both
-//! stand in [`Snapshot::missing`]; a replay that needs them assumes values, and prints them.
+//! No kernel shows the migrate type of a single page (only the number of 2 MiB blocks of each type), or whether
+//! references pin a page. Both are listed in [`Snapshot::missing`]. A replay that needs them assumes values, and
+//! prints them.
 
 mod agree;
 mod free;
@@ -39,7 +38,7 @@ pub struct Snapshot {
     pub schema: String,
     /// Version of stopgap that took it.
     pub version: String,
-    /// When, in seconds since 1970.
+    /// Time of the snapshot, in seconds since 1970.
     pub taken_unix_s: u64,
     /// Kernel release, as `uname -r` prints it.
     pub kernel: Option<String>,
@@ -66,12 +65,12 @@ pub struct Zone {
     pub pages: Pages,
     /// Pages among them that are memory.
     pub present: Pages,
-    /// Pages among those that the buddy system manages; the rest was reserved at boot, was given
-    /// back to the host or is not in use yet.
+    /// Pages that the buddy system manages. The other present pages were reserved at boot, were returned to the host,
+    /// or are not in use yet.
     pub managed: Pages,
     /// Free pages at which the kernel acts.
     pub watermarks: Watermarks,
-    /// Free pages that CPUs keep for themselves: in no free block, though in use by nobody.
+    /// Free pages on the CPUs' own lists. They are in no free block, though nobody uses them.
     pub per_cpu: Option<Pages>,
     /// Free blocks of each order, starting at order 0 (`/proc/buddyinfo`). Its length says how many orders
     /// this kernel has (11 with 4 KiB pages).
@@ -80,19 +79,19 @@ pub struct Zone {
     pub by_type: Option<Vec<TypeBlocks>>,
     /// The kind of each page (`/proc/kpageflags`), read a moment later.
     pub layout: Option<Layout>,
-    /// Pages of the layout that some page table maps (`/proc/kpagecount` above 0): whoever moves
-    /// or reclaims one must undo its mappings first.
+    /// Pages of the layout that a page table maps (`/proc/kpagecount` above 0). Moving or reclaiming such a page
+    /// means to undo its mappings first.
     pub mapped: Option<Pages>,
 }
 
 /// A zone's watermarks, in pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Watermarks {
-    /// Below it only the kernel's most urgent allocations get memory.
+    /// Below it only the most urgent allocations of the kernel succeed.
     pub min: Pages,
     /// Below it kswapd is woken.
     pub low: Pages,
-    /// When kswapd has freed as much, it sleeps.
+    /// When kswapd has freed up to it, kswapd sleeps.
     pub high: Pages,
 }
 
@@ -108,11 +107,10 @@ pub struct TypeBlocks {
 }
 
 impl Snapshot {
-    /// Refuses a snapshot whose base pages are not of `page` bytes: its orders and blocks mean
-    /// other sizes. Reading such a snapshot is fine; a model of `page` cannot start from it.
+    /// Refuses a snapshot whose base pages do not have `page` bytes, because its orders and blocks mean other sizes.
+    /// Such a snapshot can be read, but a model of `page` cannot start from it.
     ///
-    /// # Errors
-    /// Where the sizes differ, both of which the error names.
+    /// # Errors If the sizes differ. The error names both.
     pub fn require_page(&self, page: Bytes) -> Result<(), Error> {
         if self.page_bytes == page {
             return Ok(());
@@ -120,21 +118,21 @@ impl Snapshot {
         Err(Error::page_size(self.page_bytes, page))
     }
 
-    /// Free blocks of each order, of all zones together.
+    /// Returns the number of free blocks by order, over all zones.
     #[must_use]
     pub fn free_blocks(&self) -> Vec<u64> {
         sum(self.zones.iter().map(|zone| zone.free_blocks.clone()))
     }
 
-    /// Free blocks of each order as the layouts have them, of all zones together; `None` where
-    /// a zone has no layout.
+    /// Returns the number of free blocks by order according to the layouts, over all zones; `None` if a zone has no
+    /// layout.
     #[must_use]
     pub fn free_blocks_of_layout(&self) -> Option<Vec<u64>> {
         let zones = self.zones.iter().map(Zone::free_blocks_of_layout);
         Some(sum(zones.collect::<Option<Vec<_>>>()?.into_iter()))
     }
 
-    /// The unusable-free-space index of each order, over all zones: [`unusable_index`] of
+    /// Returns the unusable-free-space index of each order, over all zones: [`unusable_index`] of
     /// [`Snapshot::free_blocks`].
     #[must_use]
     pub fn unusable_index(&self) -> Vec<OrderIndex> {
@@ -143,40 +141,38 @@ impl Snapshot {
 }
 
 impl Zone {
-    /// The largest order of a free block.
+    /// Returns the largest order of a free block.
     #[must_use]
     pub fn largest_order(&self) -> u32 {
-        // At most 64: a snapshot that has more is refused.
+        // At most 64: larger snapshots are refused.
         self.free_blocks.len().saturating_sub(1) as u32
     }
 
-    /// What its pages are, run by run from [`Zone::start_frame`] on; neighbours are of
-    /// different kinds. `None` without a layout. Where the layout was never checked and is
-    /// broken, the runs end at the fault.
+    /// Returns the runs of pages of one kind, from [`Zone::start_frame`]. Neighbouring runs have different kinds.
+    /// `None` without a layout. If the layout was never checked and is damaged, the runs end at the damage.
     #[must_use]
     pub fn runs(&self) -> Option<Runs<'_>> {
         Some(self.layout.as_ref()?.runs(self.start_frame))
     }
 
-    /// Its free blocks by the layout, in the order of their frames; `None` without a layout.
+    /// Returns the free blocks by the layout, in the order of their frames; `None` without a layout.
     ///
-    /// The kernel says of a page that it is free, not in what block. But its buddy system joins
-    /// two free buddies at once, so that a free run can lie in one way only: in the largest
-    /// blocks, each aligned to its size ([`blocks_in`]). Exceptions, all rare: blocks larger
-    /// than a pageblock of the types `Isolate`, `HighAtomic` and `CMA` are not joined with
-    /// those of other types.
+    /// The kernel shows that a page is free, but not in which block. But its buddy system joins two free buddies at
+    /// once. So only one arrangement of a free run is possible: the largest blocks, each aligned to its size
+    /// ([`blocks_in`]). There are rare exceptions: blocks larger than a pageblock of the types `Isolate`,
+    /// `HighAtomic` and `CMA` are not joined with those of other types.
     pub fn blocks(&self) -> Option<impl Iterator<Item = Block> + '_> {
         let most = self.largest_order();
         let free = self.runs()?.filter(|run| run.kind == Kind::Free);
         Some(free.flat_map(move |run| blocks_in(run.start, run.pages.0, most)))
     }
 
-    /// Free blocks of each order, counted from [`Zone::blocks`].
+    /// Returns the number of free blocks by order, counted from [`Zone::blocks`].
     #[must_use]
     pub fn free_blocks_of_layout(&self) -> Option<Vec<u64>> {
         let mut counts = vec![0; self.free_blocks.len()];
         for block in self.blocks()? {
-            // An order above the largest is never given; no orders at all, no count.
+            // No order above the largest occurs. Without any order there is no count.
             if let Some(count) = counts.get_mut(block.order as usize) {
                 *count += 1;
             }
@@ -185,7 +181,7 @@ impl Zone {
     }
 }
 
-/// Counts by order, added up; as many orders as the longest has.
+/// Adds up counts by order, for as many orders as the longest list has.
 fn sum(all: impl Iterator<Item = Vec<u64>>) -> Vec<u64> {
     let mut total: Vec<u64> = Vec::new();
     for counts in all {

@@ -5,8 +5,9 @@
 //!         left                     woken                 ran
 //! ```
 //!
-//! Between capture and explanation there is this one type. BPF programs make waits as they happen; tracefs, perf and
-//! old traces have switches and wake-ups, of which a state machine makes them. What a source cannot tell is `None`.
+//! This type is all that capture passes to explanation. BPF programs make waits as they happen. tracefs, perf and old
+//! traces have switches and wake-ups, from which a state machine makes waits. Fields that a source does not have are
+//! `None`.
 
 use std::rc::Rc;
 
@@ -16,19 +17,19 @@ use crate::words;
 /// One interval off the CPU, of one thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wait {
-    /// When the thread left its CPU; where `began_before` is set, the first moment at which it may have been off one.
+    /// When the thread left its CPU. If `began_before` is set, the earliest moment at which it may have been off one.
     pub left: Nanos,
-    /// Whether its leaving was not seen: it had left before the recording began, or that switch was lost.
+    /// Whether its leaving was not seen: it left before the recording began, or the switch was lost.
     pub began_before: bool,
-    /// When it was made runnable. `None`: not seen, or it was runnable all the time.
+    /// When it was made runnable. `None`: this was not seen, or it was runnable all the time.
     pub woken: Option<Nanos>,
-    /// When it ran again. `None`: not before the recording ended, or that switch was lost.
+    /// When it ran again. `None`: not before the recording ended, or the switch was lost.
     pub ran: Option<Nanos>,
-    /// The CPU that it left; the CPU on which it ran again is the event's.
+    /// The CPU that it left. The event has the CPU on which it ran again.
     pub left_cpu: Option<u32>,
-    /// What it did off the CPU.
+    /// Its state off the CPU.
     pub state: Option<State>,
-    /// Whether the scheduler took the CPU from it: it could have run on.
+    /// Whether the scheduler took the CPU from it although it could have run on.
     pub preempted: Option<bool>,
     /// Whether it left because its cgroup had used up its share of CPU time (`cpu.max`).
     pub throttled: Option<bool>,
@@ -36,9 +37,9 @@ pub struct Wait {
     pub for_io: Option<bool>,
     /// The kernel's priority of the thread, lower is more urgent.
     pub priority: Option<i32>,
-    /// What the thread was doing when it left.
+    /// Its place when it left: in a call, in its own code, or in the kernel.
     pub within: Option<Within>,
-    /// Its system call, where it was in one.
+    /// Its system call, if it was in one.
     pub call: Option<Call>,
     /// The next instruction in user mode.
     pub instruction_pointer: Option<u64>,
@@ -50,9 +51,9 @@ pub struct Wait {
     pub user_stack: Option<Stack>,
     /// The thread that got the CPU; 0 is the idle task.
     pub next: Option<Task>,
-    /// The thread that had the CPU on which this one ran again, before it.
+    /// The thread that had the CPU before, on which this one ran again.
     pub previous: Option<Task>,
-    /// Who made it runnable.
+    /// The thread or interrupt that made it runnable.
     pub waker: Option<Waker>,
 }
 
@@ -65,7 +66,7 @@ pub struct Task {
     pub comm: Option<Rc<str>>,
 }
 
-/// A system call that a thread is in.
+/// The system call of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// Its number, as the machine counts them.
@@ -85,18 +86,18 @@ pub struct Stack {
     pub of_a_like_wait: bool,
 }
 
-/// Who made a thread runnable.
+/// The thread or interrupt that made a thread runnable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waker {
     /// The thread that had the CPU at that moment.
     pub task: Task,
-    /// Whether that thread itself did it, or an interrupt on its CPU. `None`: unknown.
+    /// Whether that thread did it, or an interrupt on its CPU. `None`: unknown.
     pub context: Option<Context>,
-    /// The system call that the waking thread was in.
+    /// The system call of that thread.
     pub call: Option<Call>,
 }
 
-/// What a thread does off its CPU. Words are the kernel's letters (`/proc/PID/status`, fs/proc/array.c).
+/// State of a thread off its CPU. Words are the kernel's letters (`/proc/PID/status`, fs/proc/array.c).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
     /// Runnable: it was pre-empted, gave the CPU up, or is new.
@@ -129,16 +130,16 @@ words!(
     Dead "X",
 );
 
-/// What a thread was doing when it left its CPU.
+/// Place of a thread when it left its CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Within {
-    /// It was in a system call.
+    /// In a system call.
     Call,
-    /// It was in its own code, or in the kernel because of an interrupt or a fault.
+    /// In its own code, or in the kernel because of an interrupt or a page fault.
     User,
-    /// It is a kernel thread, which has no calls.
+    /// In a kernel thread, which has no calls.
     Kernel,
-    /// It is new and had not run yet.
+    /// In a new thread that has not run yet.
     New,
 }
 

@@ -1,6 +1,6 @@
-//! The record of advice, JSON `stopgap.advise/1`: which policy to build a device's buffers with, and why.
+//! The record of advice, JSON `stopgap.advise/1`: the policy for a device's buffers, and why.
 //!
-//! [`rule`] is how it is decided.
+//! [`rule`] decides.
 
 pub mod rule;
 pub mod sentence;
@@ -11,7 +11,7 @@ use stopgap_events::question::Question;
 
 use crate::replay::{ChunksRow, ChunksSetting};
 
-/// The name and version of the record's form.
+/// Name and version of the record's format.
 pub const SCHEMA: &str = "stopgap.advise/1";
 
 /// One piece of advice.
@@ -28,13 +28,13 @@ pub struct Advise {
     /// Seed of every random choice.
     pub seed: u64,
     /// Whether it was interrupted: not every policy was compared, so none is advised. The last of `rows` may be
-    /// cut short.
+    /// incomplete.
     pub interrupted: bool,
     /// The setting that all policies share.
     pub chunks: ChunksSetting,
     /// The advice.
     pub advice: Advice,
-    /// The figures that it rests on, as in `stopgap.replay/1`.
+    /// The figures behind the advice, as in `stopgap.replay/1`.
     pub rows: Vec<ChunksRow>,
 }
 
@@ -43,19 +43,20 @@ pub struct Advise {
 pub struct Advice {
     /// The word and the sentence.
     pub verdict: AdviceVerdict,
-    /// How often the device goes over a buffer while it lives.
+    /// Number of times that the device goes over a buffer during the buffer's life.
     pub passes: u64,
-    /// The policy; absent where none can build the buffers or not all were compared. It costs least, or as good as least.
+    /// The policy to use; absent where none can build the buffers, or not all were compared. It costs least, or is as
+    /// good as the cheapest.
     pub policy: Option<String>,
-    /// Others whose buffers cost at most [`rule::AS_GOOD`] more.
+    /// Other policies whose buffers cost at most [`rule::AS_GOOD`] more.
     pub as_good: Vec<String>,
-    /// The cheapest of those that are not as good; absent where all are.
+    /// The cheapest policy that is not as good; absent where all are.
     pub runner_up: Option<String>,
-    /// The policy if bystanders did not count, where that differs.
+    /// The policy if bystanders did not count, where it differs.
     pub without_bystanders: Option<String>,
     /// The policy by number of passes, starting with 0, by the same rule as `policy`.
     pub stretches: Vec<Stretch>,
-    /// Every policy, the cheapest first, those that are set aside last.
+    /// Every policy, the cheapest first. Policies that are set aside come last.
     pub candidates: Vec<Candidate>,
     /// The choice under other assumptions.
     pub variants: Vec<Variant>,
@@ -81,7 +82,7 @@ pub enum AdviceWord {
     Inconclusive,
 }
 
-/// A policy and what a buffer's life costs with it.
+/// A policy, and the cost of a buffer's life with it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Candidate {
     /// The policy.
@@ -92,14 +93,14 @@ pub struct Candidate {
     pub pass_ms: Option<f64>,
     /// Both together, over all passes.
     pub life_ms: Option<f64>,
-    /// Share of the tries of all bystanders together that failed beside it, so who tries more often counts for more;
-    /// by bystander in the rows. Absent where there was none.
+    /// Share of the tries of all bystanders together that failed beside it, so a bystander with more tries counts
+    /// more. The rows have it by bystander. Absent where there was no try.
     pub bystanders_failing: Option<f64>,
-    /// Why it must not be used even where it is cheap.
+    /// Why it must not be used although it is cheap.
     pub set_aside: Option<String>,
 }
 
-/// From so many passes on, until the next stretch, a policy would be used.
+/// A range of passes for which a policy is used: from this number up to the next range.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stretch {
     /// The least number of passes.
@@ -108,7 +109,7 @@ pub struct Stretch {
     pub policy: String,
 }
 
-/// The choice, were an assumption otherwise.
+/// The choice under another assumption.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Variant {
     /// The assumption, or what is assumed instead.
@@ -117,7 +118,7 @@ pub struct Variant {
     pub factor: Option<f64>,
     /// The policy that would be used then.
     pub policy: String,
-    /// Whether the advice stands: what is advised costs at most twice [`rule::AS_GOOD`] more than that.
+    /// Whether the advice stands: the advised policy costs at most twice [`rule::AS_GOOD`] more than that one.
     pub holds: bool,
     /// The policy by number of passes then.
     pub stretches: Vec<Stretch>,

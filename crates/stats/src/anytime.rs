@@ -1,4 +1,4 @@
-//! Comparing two commands while they run: every look is allowed, and the word stands when it comes.
+//! Compares two commands while they run: any number of looks is allowed, and a word stays once it is decided.
 //!
 //! # Method
 //!
@@ -56,22 +56,22 @@ use crate::quantile::median;
 use bet::{Side, Unit};
 use scale::Scale;
 
-/// The level unless told otherwise: of 100 comparisons of equal commands, at most one is ever called different.
+/// The default level: of 100 comparisons of equal commands, at most one is ever called different.
 pub const ALPHA: f64 = 0.01;
 
-/// The margin unless told otherwise.
+/// The default margin.
 pub const MARGIN: f64 = 0.03;
 
-/// A difference of a magnitude above this is refused: sums and ratios of such numbers overflow.
+/// Largest magnitude of a difference. Larger ones are refused, because sums and ratios of them overflow.
 const LARGEST: f64 = 1e100;
 
-/// A forecast beyond so many units is none.
+/// A forecast of more units than this is not given.
 const FARTHEST: f64 = 100_000.0;
 
 /// Standard errors of the mean that must fit into the margin.
 const ERRORS: f64 = 1.645;
 
-/// What is asked.
+/// Options of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
     /// The probability of ever calling equal sides different, over all endpoints; above 0 and below 1.
@@ -141,7 +141,7 @@ pub fn least_units(alpha: f64, endpoints: usize) -> usize {
         .unwrap_or(900)
 }
 
-/// A difference that cannot be used.
+/// An unusable difference.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 #[error("the difference of a unit is {0}; it must be finite and at most 1e100 in magnitude")]
 pub struct Refused(pub f64);
@@ -244,7 +244,7 @@ impl Sequence {
         self.resolution = resolution;
     }
 
-    /// Takes the difference of the next unit, and decides where it now can be decided.
+    /// Takes the difference of the next unit, and decides as soon as possible.
     ///
     /// # Errors
     /// [`Refused`] where the difference is not finite; the unit is then not counted.
@@ -266,7 +266,7 @@ impl Sequence {
         Ok(())
     }
 
-    /// Returns whether the sides have been proven to differ, whatever the word is.
+    /// Returns whether the sides have been proven to differ, for any word.
     #[must_use]
     pub fn is_different(&self) -> bool {
         self.from_below.refutes_zero() || self.from_above.refutes_zero()

@@ -39,7 +39,7 @@ use stopgap_events::random::Random;
 
 use crate::quantile::median;
 
-/// How many times the runs are drawn anew. The ends' own noise is then about 3 % of the width.
+/// Number of draws. The ends' own noise is then about 3 % of the width.
 pub const RESAMPLES: usize = 2_000;
 
 /// Fewest runs that give an interval.
@@ -57,7 +57,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The interval of a quantity that grows with this one, end by end. `f` must not decrease.
+    /// Returns the interval of a quantity that grows with this one, end by end. `f` must not decrease.
     #[must_use]
     pub(crate) fn map(self, f: impl Fn(f64) -> f64) -> Interval {
         Interval {
@@ -68,16 +68,15 @@ impl Interval {
     }
 }
 
-/// `statistic` of `runs`, and its 95 % interval over runs.
+/// Returns `statistic` of `runs`, and its 95 % interval over runs.
 ///
-/// `None` with fewer than [`LEAST_RUNS`] runs, where the statistic of all runs is `None` or not
-/// finite, and where that is so for more than a tenth of the draws.
+/// Returns `None` with fewer than [`LEAST_RUNS`] runs; if the statistic of all runs is `None` or not finite; and if
+/// that is so for more than a tenth of the draws.
 ///
-/// A statistic that cannot be negative is best given as its logarithm: the ends do not know
-/// where its range ends.
+/// Pass the logarithm of a statistic that cannot be negative: the ends do not know the statistic's range.
 ///
-/// Calls `statistic` 1 + [`RESAMPLES`] times with as many runs as there are; the same seed
-/// gives the same interval for ever.
+/// Calls `statistic` 1 + [`RESAMPLES`] times with as many runs as there are. The same seed always gives the same
+/// interval.
 pub fn over_runs<T>(
     runs: &[T],
     seed: u64,
@@ -111,9 +110,9 @@ pub fn over_runs<T>(
     (interval.low.is_finite() && interval.high.is_finite()).then_some(interval)
 }
 
-/// Returns the median of the runs' figures and its 95 % interval over runs, by logarithm where all figures are positive.
+/// Returns the median of the runs' figures and its 95 % interval over runs, by logarithm if all figures are positive.
 ///
-/// `None` in the cases of [`over_runs`].
+/// Returns `None` in the cases of [`over_runs`].
 #[must_use]
 pub fn median_over_runs(figures: &[f64], seed: u64) -> Option<Interval> {
     let positive = figures.iter().all(|&figure| figure > 0.0);
@@ -124,12 +123,13 @@ pub fn median_over_runs(figures: &[f64], seed: u64) -> Option<Interval> {
     Some(interval.map(|value| if positive { value.exp() } else { value }))
 }
 
-/// By what factor a percentile bootstrap of `runs` runs is too narrow.
+/// Returns the factor by which a percentile bootstrap of `runs` runs is too narrow.
 pub(crate) fn widening(runs: usize) -> f64 {
     widening_of(runs - 1, runs)
 }
 
-/// The same of draws from several groups with so many degrees of freedom, the smallest of `least` runs.
+/// Returns the same for draws from several groups with this many degrees of freedom; the smallest group has `least`
+/// runs.
 pub(crate) fn widening_of(freedom: usize, least: usize) -> f64 {
     let least = least as f64;
     t_975(freedom) / Z_975 * (least / (least - 1.0)).sqrt()
@@ -152,15 +152,14 @@ pub(crate) fn t_975(freedom: usize) -> f64 {
         + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * v * v)
 }
 
-/// The `share` percentile of sorted, non-empty values, between neighbours by linear
-/// interpolation.
+/// Returns the `share` percentile of sorted, non-empty values, with linear interpolation between neighbours.
 pub(crate) fn percentile(sorted: &[f64], share: f64) -> f64 {
     let place = share * (sorted.len() - 1) as f64;
     let (below, above) = (
         sorted[place.floor() as usize],
         sorted[place.ceil() as usize],
     );
-    // Not `below + part * (above - below)`: the difference of two finite numbers may not be.
+    // Not `below + part * (above - below)`: the difference of two finite numbers may overflow.
     below * (1.0 - place.fract()) + above * place.fract()
 }
 
@@ -178,7 +177,7 @@ mod tests {
         crate::quantile::median(runs.iter().copied().copied().collect())
     }
 
-    /// Per cent of experiments whose interval holds `truth`: with and without the widening.
+    /// Returns the per cent of experiments whose interval contains `truth`, with and without the widening.
     fn coverage(
         random: &mut Random,
         runs: usize,
@@ -201,8 +200,8 @@ mod tests {
         (share(wide), share(plain))
     }
 
-    /// The module's table. `COVERAGE_EXPERIMENTS=4000` and `--nocapture --release` print it;
-    /// the everyday run is shorter and its bounds are looser.
+    /// The module's table. `COVERAGE_EXPERIMENTS=4000` and `--nocapture --release` print it. The usual test is
+    /// shorter and has wider bounds.
     #[test]
     fn intervals_cover_what_they_promise() {
         let seed = 1;

@@ -1,31 +1,33 @@
-//! When did it change? Change points of a history: a figure, one value an occasion, by date.
+//! Finds change points in a history: a figure with one value per occasion, by date.
 //!
 //! # Contract
 //!
-//! [`change_points`] takes points in the order of their dates and gives a [`ChangePoints`] (JSON `stopgap.change-points/1`): each
-//! lasting change of the level, with an interval for its size and for its place, or that there is none and what would have been
-//! found. It never panics, and draws nothing by chance. A value that is not finite is left out and named. Less is better.
+//! [`change_points`] takes points in the order of their dates and returns a [`ChangePoints`] (JSON
+//! `stopgap.change-points/1`): each lasting change of the level, with an interval for its size and for its place; or
+//! no change, and the change that would have been found. It never panics, and is deterministic. A value that is not
+//! finite is left out and named. Less is better.
 //!
 //! # Method and lineage
 //!
-//! A history has drift, neighbouring occasions resemble each other, and some are far out. A test of two halves calls all of these a
-//! change. So a step counts only where it explains the values better than anything smooth does (`fit.rs`): a level with noise that
-//! is correlated, the same with a trend, a level that walks, a cubic curve. Level shifts within such models are Tsay's (*Outliers,
-//! Level Shifts, and Variance Changes in Time Series*, 1988) and Chen and Liu's (1993); ours are likelihood ratios over a grid of
-//! models. Outliers are moved to three deviations from the median around them. Steps are found by binary segmentation, where the
-//! whole shows none in its halves and quarters, too, and each is tested again between its neighbours (`segments.rs`).
+//! A history has drift, neighbouring occasions resemble each other, and some are outliers. A test of two halves calls
+//! all of these a change. So a step counts only if it explains the values better than any smooth model does
+//! (`fit.rs`): a level with correlated noise, the same with a trend, a level that walks, a cubic curve. Level shifts
+//! within such models are Tsay's (*Outliers, Level Shifts, and Variance Changes in Time Series*, 1988) and Chen and
+//! Liu's (1993); ours are likelihood ratios over a grid of models. Outliers are moved to three deviations from the
+//! median around them. Binary segmentation finds the steps. If the whole shows no step, its halves and quarters are
+//! searched, too. Each step is tested again between its neighbours (`segments.rs`).
 //!
-//! The place's interval are the places whose likelihood is near the best one's. That -2 ln of the ratio stays below 7.4 in 95 %
-//! follows from the maximum of a two-sided random walk with drift; ours is 9, for the search. The size's interval is Student's, over
-//! all models and places that are nearly as likely.
+//! The interval of the place contains the places whose likelihood is close to the best one. From the maximum of a
+//! two-sided random walk with drift it follows that -2 ln of the ratio stays below 7.4 in 95 %; ours is 9, because of
+//! the search. The interval of the size is Student's, over all models and places that are nearly as likely.
 //!
-//! How much better a step must be was calibrated by simulation (`stopgap-bench change-points`), so that at most 5 % of whole
-//! histories without a step are called changed.
+//! The margin by which a step must be better was calibrated by simulation (`stopgap-bench change-points`): at most 5
+//! % of whole histories without a step are called changed.
 //!
 //! # What it leaves out
 //!
-//! Changes of fewer than [`segments::LEAST`](LEAST_POINTS) occasions, changes of spread or of shape, and changes that take long: a
-//! drift to another level is none.
+//! Changes of fewer than [`segments::LEAST`](LEAST_POINTS) occasions, changes of spread or of shape, and slow
+//! changes: a drift to another level does not count.
 
 mod fit;
 pub mod lines;
@@ -43,16 +45,16 @@ use segments::{Found, deviation, find, is_changed, jump, median};
 
 pub use segments::LEAST_POINTS;
 
-/// The name and version of the record's form.
+/// Name and version of the record's format.
 pub const SCHEMA: &str = "stopgap.change-points/1";
 
-/// More points are refused.
+/// Most points of a history. More are refused.
 pub const MOST_POINTS: usize = 20_000;
 
-/// Places at which a change is planted to say what would have been found.
+/// Number of places at which a change is planted, to find out which change would have been found.
 const PLANTED: usize = 10;
 
-/// How many of these may be missed.
+/// Number of these that may be missed.
 const MISSED: usize = 1;
 
 /// The history of a figure, and when it changed.
@@ -66,7 +68,7 @@ pub struct ChangePoints {
     pub command: Vec<String>,
     /// The figure, as `median`.
     pub what: String,
-    /// Its unit; empty where nobody says.
+    /// Its unit; empty where it is unknown.
     pub unit: String,
     /// The series of run records, as `placement: map n=200`.
     #[serde(default)]
@@ -77,13 +79,13 @@ pub struct ChangePoints {
     pub points: Vec<Point>,
     /// The changes, the earliest first.
     pub changes: Vec<Change>,
-    /// The change that the verdict is about, an index of the changes.
+    /// Index of the change that the verdict is about.
     #[serde(default)]
     pub last: Option<usize>,
-    /// Where no change was found: the least lasting change for the worse that would have been.
+    /// If no change was found: the smallest lasting change for the worse that would have been found.
     #[serde(default)]
     pub would_find: Option<Power>,
-    /// Causes of the figure that changed by themselves, and when.
+    /// Causes of the figure that changed themselves, and when.
     #[serde(default)]
     pub causes: Vec<OfCause>,
     /// Reasons to doubt it, most important first.
@@ -95,7 +97,7 @@ pub struct ChangePoints {
 /// One occasion.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Point {
-    /// When it was, seconds since 1970.
+    /// Time of the occasion, seconds since 1970.
     pub date_unix_s: Option<u64>,
     /// Name of the measured thing: a commit, a version, a file.
     pub label: String,
@@ -121,7 +123,7 @@ pub enum Word {
     /// The last change was for the better.
     #[serde(rename = "improvement")]
     Improvement,
-    /// No change was found, and [`ChangePoints::would_find`] says which would have been.
+    /// No change was found. [`ChangePoints::would_find`] has the change that would have been found.
     #[serde(rename = "no change found")]
     NoChange,
     /// The history is too short or too noisy to find one.
@@ -134,24 +136,23 @@ words!(Word, "verdict", Regression "regression", Improvement "improvement", NoCh
 /// One lasting change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
-    /// The last point that was before it, with 95 % confidence: an index of the points.
+    /// Index of the last point that was certainly (95 %) before the change.
     pub good: usize,
-    /// The first point that was after it, with 95 % confidence.
+    /// Index of the first point that was certainly (95 %) after it.
     pub bad: usize,
-    /// The first point after it, most probably.
+    /// Index of the most likely first point after it.
     pub at: usize,
-    /// Median from the change before to this one.
+    /// Median from the previous change to this one.
     pub before: f64,
     /// Median from this change to the next.
     pub after: f64,
-    /// By how much the level moved there, with its 95 % interval.
+    /// Size of the change, with its 95 % interval.
     pub effect: Effect,
-    /// Whether there is more than before.
+    /// Whether the figure increased.
     pub worse: bool,
-    /// How much better this step explains the values than anything without a step: -2 times the logarithm of the ratio of
-    /// likelihoods.
+    /// Evidence for the step against every model without a step: -2 times the logarithm of the likelihood ratio.
     pub evidence: f64,
-    /// What moved with it, the most first; only causes whose movement is proven (5 %, Holm).
+    /// Causes that certainly moved with it (5 %, Holm), the largest first.
     #[serde(default)]
     pub moved: Vec<Moved>,
 }
@@ -159,7 +160,7 @@ pub struct Change {
 /// A cause that moved when the figure did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Moved {
-    /// Which, as `io`.
+    /// The cause, as `io`.
     pub cause: String,
     /// Median before.
     pub before: f64,
@@ -167,14 +168,14 @@ pub struct Moved {
     pub after: f64,
     /// The difference, in the figure's unit.
     pub effect: Effect,
-    /// The probability of a difference at least as large, had the cause not moved; adjusted by Holm over all causes.
+    /// Probability of a difference at least as large if the cause had not moved, adjusted by Holm over all causes.
     pub p: f64,
 }
 
 /// The changes of one cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OfCause {
-    /// Which.
+    /// The cause.
     pub cause: String,
     /// Its changes, the earliest first.
     pub changes: Vec<Change>,
@@ -183,17 +184,17 @@ pub struct OfCause {
 /// A change that would have been found.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Power {
-    /// How large: a ratio or a difference.
+    /// Size: a ratio or a difference.
     pub change: f64,
-    /// Which of the two.
+    /// Scale of the size.
     pub scale: Scale,
-    /// At how many places it was put into this very history and found.
+    /// Number of places at which it was planted into this very history and found.
     pub found: usize,
-    /// Number of places tried, which are spread over the middle three fifths.
+    /// Number of places tried, spread over the middle three fifths.
     pub of: usize,
 }
 
-/// A history to look at.
+/// A history to search.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct History {
     /// The figure.
@@ -202,15 +203,15 @@ pub struct History {
     pub unit: String,
     /// The points, the earliest first.
     pub points: Vec<Point>,
-    /// Parts of the figure by cause: as many values as there are points, in the figure's unit.
+    /// Parts of the figure by cause: one value per point, in the figure's unit.
     pub causes: Vec<(String, Vec<f64>)>,
-    /// A last change by less than this share counts as none for the verdict; 0 for every change.
+    /// Share below which a last change counts as none for the verdict; 0 counts every change.
     pub margin: f64,
 }
 
 impl ChangePoints {
-    /// Returns the last change as a comparison of before and after, for the forms of gates. Where there is none, the same within
-    /// what would have been found.
+    /// Returns the last change as a comparison of before and after, for the formats of gates. Without a change,
+    /// returns "same" within the change that would have been found.
     #[must_use]
     pub fn as_comparison(&self) -> Comparison {
         let sides = [
@@ -255,7 +256,7 @@ impl ChangePoints {
     }
 }
 
-/// How values are held against each other: their logarithms, or the values as parts of the largest.
+/// Scale of values: their logarithms, or the values as parts of the largest.
 struct Values {
     scale: Scale,
     unit: f64,
@@ -277,7 +278,7 @@ impl Values {
         }
     }
 
-    /// A size on the scale as an effect.
+    /// Returns a size on the scale as an effect.
     fn effect(&self, size: f64, (low, high): (f64, f64)) -> Effect {
         let back = |size: f64| {
             let value = match self.scale {
@@ -296,9 +297,9 @@ impl Values {
     }
 }
 
-/// Looks for changes in a history.
+/// Searches a history for changes.
 ///
-/// 500 points take some 10 ms, 5,000 some 0.3 s.
+/// 500 points take about 10 ms, 5,000 about 0.3 s.
 #[must_use]
 pub fn change_points(history: &History, command: &[String]) -> ChangePoints {
     let mut missing = Vec::new();
@@ -414,13 +415,13 @@ fn judge(found: &mut ChangePoints, values: &Values, margin: f64) {
     found.verdict = Verdict { word, text };
 }
 
-/// The stretch between the neighbours of a change.
+/// Returns the stretch between the neighbours of a change.
 fn bounds(changes: &[Change], at: usize, n: usize) -> (usize, usize) {
     let from = at.checked_sub(1).map_or(0, |before| changes[before].at);
     (from, changes.get(at + 1).map_or(n, |next| next.at))
 }
 
-/// The changes of one of so many series.
+/// Returns the changes of one of `of` series.
 fn changes(raw: &[f64], values: &Values, of: usize) -> Vec<Change> {
     let found = find(&values.all, of);
     let mut changes: Vec<Change> = found.iter().map(|found| change(found, values)).collect();
@@ -447,7 +448,7 @@ fn change(found: &Found, values: &Values) -> Change {
     }
 }
 
-/// Which parts moved at a place.
+/// Returns the parts that moved at a place.
 fn moved(parts: &[(&str, Vec<f64>)], (from, to): (usize, usize), at: usize) -> Vec<Moved> {
     let mut all: Vec<Moved> = parts
         .iter()
@@ -473,8 +474,8 @@ fn moved(parts: &[(&str, Vec<f64>)], (from, to): (usize, usize), at: usize) -> V
     all
 }
 
-/// The least change for the worse that is found where it is planted into these very values, at all but [`MISSED`] of [`PLANTED`]
-/// places.
+/// Returns the smallest change for the worse that is found when it is planted into these very values, at all but
+/// [`MISSED`] of [`PLANTED`] places.
 fn power(values: &Values) -> Option<Power> {
     let x = &values.all;
     let n = x.len();
@@ -500,7 +501,7 @@ fn power(values: &Values) -> Option<Power> {
         }
         Some(found)
     };
-    // Values that are all equal show any change.
+    // If all values are equal, any change shows.
     let unit = deviation(x).max(1e-9);
     let mut high = unit;
     let mut best = loop {

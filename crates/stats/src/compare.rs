@@ -1,16 +1,15 @@
-//! Is it different? Two sides of runs, held against each other.
+//! Compares two sides of runs: do they differ?
 //!
 //! # Contract
 //!
-//! [`compare`] takes two sides of [`Run`]s and gives a [`Comparison`] (JSON `stopgap.compare/1`): for each endpoint the level
-//! of both sides, the effect with its interval, a probability, and one word for all. The unit of evidence is a *run* (a process,
-//! a boot, or an occasion of several, [`Run::of_occasion`]), never a sample: samples of one run resemble each other, and a test of
-//! pooled samples calls identical runs different in 80 % of cases ([`simulate`] shows it). The same runs, options and seed give
-//! the same answer for ever.
-//! It never panics. The row of an endpoint names a figure that is missing, NaN or infinite, a side without runs, runs that are
-//! too few; these make the verdict `inconclusive` where no other endpoint decides it.
-//! No outlier is removed. The maximum is described, never tested.
-//!
+//! [`compare`] takes two sides of [`Run`]s and returns a [`Comparison`] (JSON `stopgap.compare/1`): for each endpoint
+//! the level of both sides, the effect with its interval and a probability; and one word for all. The unit of
+//! evidence is a *run* (a process, a boot, or an occasion of several, [`Run::of_occasion`]), never a sample. Samples
+//! of one run resemble each other, and a test of pooled samples calls identical runs different in 80 % of cases
+//! ([`simulate`] shows it). The same runs, options and seed always give the same answer. It never panics. An
+//! endpoint's row names missing, NaN or infinite figures, a side without runs, and too few runs. These make the
+//! verdict `inconclusive` unless another endpoint decides. No outlier is removed. The maximum is described, never
+//! tested.
 //! # Endpoints
 //!
 //! Fixed before the data is seen; less is better in all of them.
@@ -82,31 +81,34 @@ pub use record::{
 pub use row::text as effect_text;
 pub use side::{Endpoint, Run, RunStalls, Side};
 
-/// The probability of a false alarm that is accepted.
+/// Accepted probability of a false alarm.
 pub const LEVEL: f64 = 0.05;
 
-/// Independent stall episodes a run, on average over both sides, that make p99.9 an endpoint.
+/// Independent stall episodes per run, on average over both sides, from which p99.9 is an endpoint.
 pub const EPISODES: u64 = 10;
 
-/// More runs on a side are refused: they are samples under another name.
+/// Most runs per side. More are refused, because they are samples under another name.
 pub const MOST_RUNS: usize = 5_000;
 
-/// How to compare.
+/// Options of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// Seed of arrangements and draws.
     pub seed: u64,
-    /// Arrangements to draw where there are more than 20,000. The least probability is 1 / (`permutations` + 1).
+    /// Number of arrangements to draw if there are more than 20,000. The least probability is 1 / (`permutations` +
+    /// 1).
     pub permutations: u32,
-    /// Draws behind each interval.
+    /// Number of draws for each interval.
     pub resamples: u32,
-    /// By what share the later side may be worse and still be `not worse`: 0.05 is 5 %.
+    /// Share by which the later side may be worse and still be `not worse`: 0.05 is 5 %.
     pub margin: f64,
     /// Endpoints to test; empty for all that the runs have.
     pub endpoints: Vec<Endpoint>,
-    /// Whether the runs of a side are in the order in which they were made, which shows runs that are not independent.
+    /// Whether the runs of a side are in the order in which they were made. That order shows whether runs are
+    /// independent.
     pub in_order: bool,
-    /// From what length on it is a stall, nanoseconds; `None` for what the first run says. Runs with another are refused.
+    /// Nanoseconds from which a sample is a stall; `None`: the value of the first run. Runs with another value are
+    /// refused.
     pub stall_threshold_ns: Option<u64>,
     /// Unit of median, p99, p99.9, deciles and maximum.
     pub unit: String,
@@ -139,8 +141,8 @@ impl Default for Options {
 
 /// Compares the runs of two sides.
 ///
-/// 60 runs take some 0.1 s, most of it intervals; time grows with runs times ([`Options::permutations`] +
-/// [`Options::resamples`]).
+/// 60 runs take about 0.1 s, mostly for intervals. Time grows with the number of runs times
+/// ([`Options::permutations`] + [`Options::resamples`]).
 #[must_use]
 pub fn compare(before: &Side, after: &Side, options: &Options) -> Comparison {
     let mut missing = Vec::new();
@@ -213,8 +215,8 @@ fn summary(side: &Side) -> Summary {
     }
 }
 
-/// What is tested: what was asked for, or all that any run has. Looks at no figure, but at which there are, and for p99.9 at
-/// how many episodes both sides have together.
+/// Returns the endpoints to test: the requested ones, or all that any run has. Looks only at which figures exist, not
+/// at their values; for p99.9 also at the number of episodes of both sides together.
 fn endpoints(
     before: &Side,
     after: &Side,
@@ -229,14 +231,15 @@ fn endpoints(
         let numbers: BTreeSet<&String> = runs().flat_map(|run| run.numbers.keys()).inserted();
         for name in numbers {
             asked.push(Endpoint::Number(name.clone()));
-            // What is a mean already has no slow mode to show, and each endpoint more asks more of the others.
+            // A figure that is a mean already has no slow mode to show, and each further endpoint demands more of the
+            // others.
             if !options.of_setups.contains_key(name) {
                 asked.push(Endpoint::Mean(name.clone()));
             }
         }
     } else {
         for endpoint in &options.endpoints {
-            // A number may be called "mean of ..." itself.
+            // A number may have the name "mean of ..." itself.
             let own = Endpoint::Number(endpoint.to_string());
             let endpoint = match runs().any(|run| own.is_in(run)) {
                 true => &own,

@@ -1,8 +1,8 @@
-//! The record of an explained trace, JSON `stopgap.explain/2`: who switched, waited, reclaimed and compacted, and
-//! because of what.
+//! The record of an explained trace, JSON `stopgap.explain/2`: which threads switched, waited, reclaimed and
+//! compacted, and why.
 //!
-//! `stopgap-explain` makes it of a trace's events. What a trace cannot say is `None`, with a line in
-//! [`Findings::missing`]; it is never 0. All times are nanoseconds on the trace's clock.
+//! `stopgap-explain` makes it from a trace's events. Values that a trace cannot give are `None`, with a line in
+//! [`Findings::missing`]; they are never 0. All times are nanoseconds on the trace's clock.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub use chains::{
     Blame, Chains, CriticalPath, Idleness, Link, Longest, Step, Stop, Waiting, WindowKind, Windows,
 };
 
-/// The name and version of the record's form.
+/// Name and version of the record's format.
 pub const SCHEMA: &str = "stopgap.explain/2";
 
 /// A trace, explained.
@@ -37,13 +37,13 @@ pub struct Explain {
 /// Explanation of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Findings {
-    /// Which trace.
+    /// The trace.
     pub trace: Trace,
     /// Events that were lost.
     pub losses: Losses,
     /// The answer in a word and a line.
     pub verdict: Verdict,
-    /// Waits of the recorded threads, followed to who or what caused them; null where the trace has no scheduling events.
+    /// Waits of the recorded threads with their causes; null where the trace has no scheduling events.
     pub chains: Option<Chains>,
     /// Threads that left the CPU, and why.
     pub switches: Switches,
@@ -51,10 +51,10 @@ pub struct Findings {
     pub tasks: Vec<Task>,
     /// The slowest operations, by their time without idle waits.
     pub slow: Vec<Slow>,
-    /// All operations of a kind together.
+    /// Sums over all operations of a kind.
     pub calls: Vec<Calls>,
-    /// Calls of the mmap family below 10 ms that are a stall together, a row a thread's name, the most time first; null
-    /// where the trace has no system calls.
+    /// Calls of the mmap family below 10 ms that are a stall together, one row per thread name, the most time first;
+    /// null where the trace has no system calls.
     #[serde(default)]
     pub short_calls: Option<Vec<ShortCalls>>,
     /// Memory events.
@@ -64,13 +64,13 @@ pub struct Findings {
     /// Where CPU time went, by all samples; null without samples.
     #[serde(default)]
     pub profile: Option<Profile>,
-    /// What to try, with what speaks for it.
+    /// Advice with its evidence.
     pub advice: Vec<Advice>,
     /// Unknown values, and why.
     pub missing: Vec<Missing>,
 }
 
-/// Which trace.
+/// The trace that was explained.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Trace {
     /// The command that was recorded.
@@ -87,45 +87,45 @@ pub struct Trace {
     pub cut_short: Option<String>,
 }
 
-/// What was lost before it reached the trace, and what does not fit together in it.
+/// Events that were lost before they reached the trace, and events that contradict each other.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Losses {
     /// Events that were not captured; null where the trace does not say.
     pub lost: Option<u64>,
-    /// Share of the captured and the lost together.
+    /// Share of lost events in all events, captured or lost.
     pub share: Option<f64>,
     /// The share above which the verdict is `inconclusive`.
     pub limit: f64,
-    /// System calls that end without having begun, or begin before the one before has ended: a sign of losses that
+    /// System calls that end without a begin, or begin before the last one has ended. They are a sign of losses that
     /// nobody counted.
     pub contradictions: u64,
-    /// Switches of traced threads that must have been and are not in the trace: a kernel may hide those of some threads.
-    /// The verdict is told with them in it.
+    /// Switches of traced threads that must have happened but are not in the trace: a kernel may hide the switches of
+    /// some threads. The verdict names their number.
     #[serde(default)]
     pub untold: u64,
-    /// Events earlier than the one before; they were taken to be at its time.
+    /// Events earlier than the event before. They count as happening at that event's time.
     pub disordered: u64,
 }
 
-/// How something is spread over round trips or frames.
+/// Distribution of a count over round trips or frames.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Spread {
-    /// Median; null below 5 of them.
+    /// Median; null below 5 values.
     pub p50: Option<u64>,
-    /// 90 % are not above; null below 100 of them.
+    /// 90 % of the values are not larger; null below 100 values.
     pub p90: Option<u64>,
-    /// Mean; null where there is none.
+    /// Mean; null without values.
     pub mean: Option<f64>,
     /// Largest.
     pub most: Option<u64>,
-    /// Value and how many had it, ascending.
+    /// Each value and how often it came, in ascending order.
     pub distribution: Vec<(u64, u64)>,
 }
 
-/// What [`Findings::missing`] names where the trace has only the calls in which a thread waited or woke another.
+/// The subject in [`Findings::missing`] of a trace that has only the calls in which a thread waited or woke another.
 pub const UNSEEN_CALLS: &str = "system calls that did not wait";
 
-/// Returns a word of [`Part::cause`] as people say it: what the thread waited for, or what it was in.
+/// Returns a cause of [`Part::cause`] in words: what the thread waited for, or what it did.
 #[must_use]
 pub fn cause_in_words(word: &str) -> &str {
     match word {
@@ -149,7 +149,7 @@ pub fn cause_in_words(word: &str) -> &str {
     }
 }
 
-/// What [`Findings::missing`] names where the recorder was not allowed to see the kernel's events.
+/// The subject in [`Findings::missing`] of a recorder that was not allowed to see the kernel's events.
 pub const KERNEL_EVENTS: &str = "kernel events";
 
 /// Threads that left the CPU, and why. Unit: switch-outs of traced threads.
@@ -163,11 +163,11 @@ pub struct Switches {
     pub involuntary: Option<u64>,
     /// Switch-outs of other threads that the trace shows in part; not in the total.
     pub others: Option<u64>,
-    /// Switch-outs of client and server from a flush to the next.
+    /// Switch-outs of client and server between two flushes.
     pub per_roundtrip: Spread,
-    /// Mean of them less the 2 that a round trip on one CPU needs.
+    /// The mean of these minus 2, the least for a round trip on one CPU.
     pub excess: Option<f64>,
-    /// The total, taken apart; the most frequent first.
+    /// The total by cause, the most frequent first.
     pub causes: Vec<Cause>,
     /// Pairs that exchanged requests and replies, the most round trips first.
     pub pairs: Vec<Pair>,
@@ -183,11 +183,12 @@ pub struct Switches {
 pub enum CauseKind {
     /// It waits, in a system call or a page fault.
     Blocked,
-    /// It was woken because a peer read (room to write), had nothing to do, and waits again in the same call.
+    /// It was woken because a peer read and so made room to write. It had nothing to do, and waits again in the same
+    /// call.
     WriteSpaceWake,
-    /// It was woken by somebody else, had nothing to do, and waits again in the same call.
+    /// Another thread or an interrupt woke it. It had nothing to do, and waits again in the same call.
     WokenForNothing,
-    /// Pre-empted right after a system call, by whom it woke in that call.
+    /// Pre-empted right after a system call, by the thread that it had woken in that call.
     PreemptedOnTheWayOut,
     /// Pre-empted inside a system call.
     PreemptedInCall,
@@ -203,7 +204,7 @@ pub enum CauseKind {
     Unknown,
 }
 
-/// Switch-outs of one cause.
+/// Switch-outs with the same cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Cause {
     /// Name of the thread that left.
@@ -218,7 +219,7 @@ pub struct Cause {
     pub call: Option<String>,
     /// The thread that caused it: the one that woke or was woken.
     pub by_task: Option<String>,
-    /// In which system call that one was, where it woke.
+    /// The system call in which that thread woke it.
     pub by_call: Option<String>,
 }
 
@@ -231,24 +232,24 @@ pub struct Pair {
     pub server: String,
     /// Round trips: from a flush to its last reply.
     pub roundtrips: u64,
-    /// Switch-outs of both, from a flush to the next.
+    /// Switch-outs of both threads between flushes.
     pub switches: u64,
-    /// Their spread over round trips.
+    /// Their distribution over round trips.
     pub per_roundtrip: Spread,
-    /// Calls by which the client sent, a round trip.
+    /// Calls by which the client sent, per round trip.
     pub sends_per_roundtrip: f64,
-    /// Calls by which the server sent, a round trip.
+    /// Calls by which the server sent, per round trip.
     pub replies_per_roundtrip: f64,
     /// Median time from a flush to the end of its last reply; null below 5 round trips.
     pub p50_ns: Option<u64>,
-    /// The one CPU on which both ran all the time; null where there were several, or it is not known.
+    /// The only CPU on which both ran; null where there were several, or where it is unknown.
     pub one_cpu: Option<u32>,
 }
 
 /// Switches by frame.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Frames {
-    /// Events that mark them.
+    /// The events that mark frames.
     pub marker: String,
     /// Frames between two marks.
     pub count: u64,
@@ -256,12 +257,12 @@ pub struct Frames {
     pub switches: Spread,
 }
 
-/// The threads of one name.
+/// Sums over the threads of one name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Task {
     /// Their name.
     pub task: String,
-    /// How many.
+    /// Number of threads.
     pub threads: u64,
     /// Switch-outs.
     pub switches: u64,
@@ -271,22 +272,22 @@ pub struct Task {
     pub runnable_ns: u64,
     /// Time asleep.
     pub blocked_ns: u64,
-    /// Time of which the trace does not say.
+    /// Time in an unknown state.
     pub unknown_ns: u64,
-    /// The time that they existed within the trace: the sum of the above.
+    /// Time during which they existed within the trace: the sum of the four times above.
     pub wall_ns: u64,
 }
 
-/// Time inside an operation, of one cause.
+/// Time inside an operation with one cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Part {
     /// `on-cpu`, `run-queue`, `direct-reclaim`, `memcg-reclaim`, `compaction`, `shrinker`, `throttled`, `mmap_lock`,
-    /// `lock`, `io`, `fence`, `answer` (of a thread that it had asked, or room for what it writes), `child`, `stopped` (by a
-    /// signal), `cpu-quota`, `may-be-idle`, `idle` (nothing was due) or `unknown`.
+    /// `lock`, `io`, `fence`, `answer` (from a thread that it had asked, or room for what it writes), `child`,
+    /// `stopped` (by a signal), `cpu-quota`, `may-be-idle`, `idle` (there was no work) or `unknown`.
     pub cause: String,
     /// A shrinker's function.
     pub function: Option<String>,
-    /// How long.
+    /// Nanoseconds.
     pub ns: u64,
     /// Share of the operation, 0 to 1.
     pub share: f64,
@@ -295,7 +296,7 @@ pub struct Part {
 /// One slow operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Slow {
-    /// The system call's name, `fault`, or `computing`: the program's own code, where it was kept from a CPU.
+    /// The system call's name; `fault`; or `computing`, the program's own code while it was kept from a CPU.
     pub call: String,
     /// The thread's name.
     pub task: String,
@@ -305,20 +306,21 @@ pub struct Slow {
     pub begin_ns: u64,
     /// How long it took.
     pub length_ns: u64,
-    /// Whether it took longer than that: a fault, whose end is not in a trace, or a call still open at the end.
+    /// Whether it took longer than that: a page fault, whose end is not in a trace; or a call that was open when the
+    /// trace ended.
     pub at_least: bool,
-    /// The length without idle waits; of calls but those for memory and ioctl, without their CPU time, too.
+    /// The length without idle waits; for calls other than those for memory and ioctl, also without CPU time.
     pub excess_ns: u64,
-    /// Its argument, where that is a length.
+    /// Its argument, if that is a length.
     pub length_bytes: Option<u64>,
     /// Its result; an error as -errno.
     pub result: Option<i64>,
-    /// The length taken apart; largest first.
+    /// The length by cause, largest part first.
     pub parts: Vec<Part>,
-    /// Who ended its longest sleep; null where it did not sleep or the trace does not say.
+    /// The thread that ended its longest sleep; null where it did not sleep or the trace does not say.
     pub woken_by: Option<Waker>,
-    /// Where the trace has no begin and end of calls: waits that are taken for one operation. They may be of several calls
-    /// from one place in the program. Null where calls have rows.
+    /// Number of waits that count as this operation, in a trace without begin and end of calls. They may belong to
+    /// several calls from one place in the program. Null where calls have rows.
     #[serde(default)]
     pub waits: Option<u64>,
     /// The longest of these waits.
@@ -333,59 +335,61 @@ pub struct Waker {
     pub task: String,
     /// The system call that it was in; null outside of one (an interrupt).
     pub call: Option<String>,
-    /// How long the sleep was.
+    /// Length of the sleep.
     pub slept_ns: u64,
 }
 
-/// All operations of one kind.
+/// Sums over all operations of one kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Calls {
     /// `mmap`, `munmap`, `mprotect`, `mremap`, `madvise`, `brk`, `fault`, `ioctl`, `poll` (with select and epoll), the name
     /// of any other call, or `computing`.
     pub kind: String,
-    /// How many ended or were open; of faults those that waited or reclaimed. Without rows of calls, those that waited.
+    /// How many ended or were open; for faults, those that waited or reclaimed. Without rows of calls, those that
+    /// waited.
     pub count: u64,
-    /// Those with an excess of a millisecond or more.
+    /// Number with an excess of at least a millisecond.
     pub slow: u64,
-    /// Those with an excess of ten milliseconds or more, which people notice.
+    /// Number with an excess of at least ten milliseconds, which people notice.
     #[serde(default)]
     pub stalls: u64,
-    /// The excess of these stalls, added up.
+    /// The sum of the excess of these stalls.
     #[serde(default)]
     pub stalls_ns: u64,
-    /// Their time.
+    /// Sum of their lengths.
     pub total_ns: u64,
     /// The longest excess.
     pub most_ns: u64,
-    /// The time of the slow ones, taken apart; largest first.
+    /// The time of the slow ones by cause, largest part first.
     pub slow_parts: Vec<Part>,
 }
 
-/// Short calls that are a stall together, of the threads of one name: 10 % of their work and 100 ms or more, or 300 ms of
-/// one second. Work is time on a CPU, and asleep in these calls; waits for a CPU and other sleeps are not in it.
+/// Short calls that are a stall together, of the threads of one name: at least 10 % of their work and 100 ms, or at
+/// least 300 ms of one second. Work is time on a CPU, and time asleep in these calls. Waits for a CPU and other
+/// sleeps do not count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ShortCalls {
-    /// All of it in a sentence.
+    /// The row in a sentence.
     pub text: String,
-    /// The threads' name.
+    /// Name of the threads.
     pub task: String,
     /// Calls of mmap, munmap, mprotect, mremap, madvise and brk below 10 ms.
     pub calls: u64,
     /// Their time, without waits for a CPU.
     pub total_ns: u64,
-    /// Mean of them.
+    /// Mean time of a call.
     pub mean_ns: u64,
     /// The longest.
     pub longest_ns: u64,
-    /// How many took 1 ms or more.
+    /// Number of calls of at least 1 ms.
     pub slow: u64,
-    /// The threads' work in all.
+    /// All work of the threads.
     pub work_ns: u64,
     /// The calls' share of the work, 0 to 1.
     pub share: f64,
-    /// The most time that one thread spent in such calls that ended in one second.
+    /// The most time that one thread spent in such calls within one second, by the calls' ends.
     pub worst_second_ns: u64,
-    /// When that second began, since the first event.
+    /// Begin of that second, since the first event.
     pub worst_second_from_ns: u64,
     /// The calls by kind, the most time first.
     pub kinds: Vec<ShortKind>,
@@ -393,8 +397,8 @@ pub struct ShortCalls {
     pub samples: Option<u64>,
     /// The kernel functions that were innermost in most of those samples.
     pub functions: Vec<Function>,
-    /// The function with the fewest samples among the kernel functions on the stack in at least 40 % of those samples:
-    /// where most of the time went, where no innermost function has much of it.
+    /// The function with the fewest samples among the kernel functions that were on the stack in at least 40 % of
+    /// those samples. It shows where most of the time went if no innermost function has much of it.
     pub below: Option<Function>,
 }
 
@@ -403,7 +407,7 @@ pub struct ShortCalls {
 pub struct ShortKind {
     /// As in [`Calls::kind`].
     pub kind: String,
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
     /// Their time, without waits for a CPU.
     pub total_ns: u64,
@@ -416,43 +420,44 @@ pub struct ShortKind {
 pub struct Memory {
     /// Mappings made; null where the trace shows none of the calls and events that would make them.
     pub maps: Option<u64>,
-    /// Mappings, or parts of them, given up.
+    /// Mappings, or parts of them, that were unmapped.
     pub unmaps: Option<u64>,
-    /// Maps a second over the whole trace.
+    /// Maps per second over the whole trace.
     pub maps_per_s: Option<f64>,
-    /// Unmaps a second.
+    /// Unmaps per second.
     pub unmaps_per_s: Option<f64>,
-    /// Live mappings over time; null where nobody counted.
+    /// Live mappings over time; null where nothing counted them.
     pub live: Option<Live>,
     /// Reclaim and compaction by thread; the longest first. Null where the trace has no such events and does not
     /// say that they were recorded.
     pub reclaim: Option<Vec<Reclaim>>,
-    /// What explains most of the time in slow memory operations; null where there are none.
+    /// The cause of most of the time in slow memory operations; null where there are none.
     pub explained_by: Option<Explained>,
-    /// At most so much of the time of all mmap calls went into the search for a hole: their CPU time until the kernel
-    /// said which one it took.
+    /// Upper bound of the time of all mmap calls that went into the search for a hole: their CPU time until the
+    /// kernel reported the hole.
     pub search_at_most_ns: Option<u64>,
     /// Whether placement, reclaim or compaction explains the slow memory operations; null where there are none.
     pub slow: Option<SlowMemory>,
-    /// What processes had mapped at their end or the trace's, by their system calls, the most calls first; null where
-    /// the trace has none. What exec maps itself (the program, its loader, its stack) is in none of them, unless the
-    /// process was already there when the recording began.
+    /// Mappings of processes at their end or at the trace's end, by their system calls, the most calls first; null
+    /// where the trace has no calls. Mappings that exec makes (the program, its loader, its stack) are missing,
+    /// unless the process existed when the recording began.
     pub spaces: Option<Vec<AddressSpace>>,
 }
 
-/// Slow memory operations together.
+/// Sums over slow memory operations.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SlowMemory {
-    /// How many.
+    /// Number of operations.
     pub operations: u64,
-    /// Their time.
+    /// Sum of their lengths.
     pub total_ns: u64,
-    /// Upper bound of the search for a hole within that time (their CPU time until the kernel said which one it
-    /// took); null where no event says when a hole was found.
+    /// Upper bound of the share of the search for a hole (CPU time until the kernel reported the hole); null where no
+    /// event says when a hole was found.
     pub placement_at_most: Option<f64>,
-    /// Direct and memcg reclaim, shrinkers, and being made to wait by reclaim; null where the trace has no such events.
+    /// Share of direct and memcg reclaim, shrinkers, and waits that reclaim imposes; null where the trace has no such
+    /// events.
     pub reclaim: Option<f64>,
-    /// Compaction; null where the trace has no such events.
+    /// Share of compaction; null where the trace has no such events.
     pub compaction: Option<f64>,
 }
 
@@ -463,58 +468,58 @@ pub struct AddressSpace {
     pub pid: Option<u32>,
     /// Its name.
     pub task: Option<String>,
-    /// Calls of it that mapped, unmapped, moved or protected something.
+    /// Its calls that mapped, unmapped, moved or protected something.
     pub calls: u64,
-    /// Mappings, as the kernel keeps them apart.
+    /// Mappings, as the kernel counts them.
     pub mappings: u64,
     /// Bytes mapped.
     pub bytes: u64,
-    /// Holes between what the kernel itself placed; null where it placed nothing.
+    /// Holes between mappings that the kernel placed itself; null where it placed none.
     pub holes: Option<Holes>,
 }
 
-/// Holes between neighbouring mappings, from the lowest to the highest address at which the kernel itself put one.
+/// Holes between neighbouring mappings, from the lowest to the highest address that the kernel chose itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Holes {
-    /// How many.
+    /// Number of holes.
     pub count: u64,
-    /// Bytes in all of them.
+    /// Bytes of all holes.
     pub bytes: u64,
-    /// Bytes in the largest.
+    /// Bytes of the largest hole.
     pub largest: u64,
 }
 
 /// Live mappings over time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Live {
-    /// `memory events`, `calls of process 812 (name)`: the one with the most calls, or the counter's name.
+    /// `memory events`; `calls of process 812 (name)`, the process with the most calls; or the counter's name.
     pub source: String,
-    /// At the first count.
+    /// The first count.
     pub first: i64,
-    /// At the last.
+    /// The last count.
     pub last: i64,
-    /// The most.
+    /// The highest count.
     pub most: i64,
-    /// When (since the first event) and how many; of each stretch of time the largest.
+    /// Nanoseconds since the first event and count. Each point is the highest count of a stretch of time.
     pub points: Vec<(u64, i64)>,
 }
 
-/// Reclaim or compaction by one kind of thread.
+/// Reclaim or compaction of one kind by the threads of one name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reclaim {
-    /// Name of the thread that did it.
+    /// Name of the threads that did it.
     pub task: String,
     /// `direct`, `memcg`, `kswapd`, `shrinker`, `throttled`, `compaction`.
     pub by: String,
     /// A shrinker's function.
     pub function: Option<String>,
-    /// How often.
+    /// How many times.
     pub count: u64,
-    /// From begin to end, sleeps included. A shrinker's is within its reclaim's.
+    /// Time from begin to end, including sleeps. A shrinker's time is part of its reclaim's.
     pub wall_ns: u64,
-    /// The longest.
+    /// The longest time.
     pub most_ns: u64,
-    /// Pages (of a shrinker: objects) looked at; null where the trace does not say.
+    /// Pages scanned (for a shrinker: objects); null where the trace does not say.
     pub scanned: Option<u64>,
     /// Pages (objects) freed.
     pub reclaimed: Option<u64>,
@@ -528,9 +533,9 @@ pub struct Explained {
     /// As in [`Part::function`].
     #[serde(default)]
     pub function: Option<String>,
-    /// Share of the time of the slow ones.
+    /// Share of the time of the slow operations.
     pub share: f64,
-    /// In how many slow operations.
+    /// Number of slow operations that have it.
     pub operations: u64,
 }
 
@@ -543,7 +548,7 @@ pub struct Function {
     pub samples: u64,
 }
 
-/// What to try.
+/// Something to try.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Advice {
     /// `sched-batch`, `coalesce-replies`, `poll`, `separate-cpus`, `compaction`, `reclaim`, `mmap-lock`, `keep-mappings`,

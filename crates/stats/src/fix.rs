@@ -1,4 +1,4 @@
-//! What a fix would bring here: it and what it replaces, measured in turn, in one run.
+//! The effect of a fix on this machine: the fix and what it replaces, measured in turn, in one run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use crate::bootstrap::over_runs;
 use crate::quantile::median;
 use crate::record::Figure;
 
-/// A fix that belongs to a question, tried on this machine.
+/// A fix for a question, tried on this machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Fix {
     /// Its name, as `arena`, `batch-client`, `chunked`, `locked`, `channel`.
@@ -22,19 +22,19 @@ pub struct Fix {
     pub before: Option<f64>,
     /// Median of the turns with it.
     pub after: Option<f64>,
-    /// Without over with, of the turns: above 1 it costs less with the fix. Unit `x`.
+    /// Ratio without to with over the turns: above 1 the fix costs less. Unit `x`.
     pub factor: Option<Figure>,
     /// Its cost, or where it does not help; may be empty.
     pub but: String,
-    /// How to get it; empty: it must be built in.
+    /// The command to use it; empty: it must be built in.
     pub command: String,
     /// Why it was not tried, or could not be judged.
     pub why: Option<String>,
 }
 
 impl Fix {
-    /// It was tried: `pairs` of what it costs without and with the fix. Pairs of which one is not a number above 0 are
-    /// left out of the factor, which needs three.
+    /// Creates the result of a fix that was tried: `pairs` of the cost without and with it. The factor needs three
+    /// pairs of numbers above 0, and ignores others.
     #[must_use]
     pub fn tried(name: &str, what: &str, unit: &str, pairs: Vec<[f64; 2]>, seed: u64) -> Fix {
         let middle = |side: usize| median(pairs.iter().map(|pair| pair[side]).collect());
@@ -70,7 +70,7 @@ impl Fix {
         }
     }
 
-    /// It was not tried.
+    /// Creates the result of a fix that was not tried.
     #[must_use]
     pub fn untried(name: &str, why: &str) -> Fix {
         Fix {
@@ -79,7 +79,7 @@ impl Fix {
         }
     }
 
-    /// The same, with what it costs.
+    /// Adds the fix's cost.
     #[must_use]
     pub fn but(self, but: impl Into<String>) -> Fix {
         Fix {
@@ -88,7 +88,7 @@ impl Fix {
         }
     }
 
-    /// The same, with how to get it.
+    /// Adds the command to use the fix.
     #[must_use]
     pub fn command(self, command: impl Into<String>) -> Fix {
         Fix {
@@ -97,8 +97,8 @@ impl Fix {
         }
     }
 
-    /// What it brings in a word: `Some(true)` less, `Some(false)` more; `None` where its interval holds 1, or nothing is
-    /// known.
+    /// Returns `Some(true)` if the cost is less, and `Some(false)` if it is more; `None` if its interval contains 1,
+    /// or nothing is known.
     #[must_use]
     pub fn helps(&self) -> Option<bool> {
         let figure = self.factor.as_ref()?;

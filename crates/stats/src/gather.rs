@@ -1,11 +1,11 @@
-//! Runs of two commands that were gathered to be compared, JSON `stopgap.gather/1`: when which was run, and what each run took.
+//! Runs of two commands for a comparison, JSON `stopgap.gather/1`: when each run was made, and its figures.
 //!
 //! # Design
 //!
-//! Runs come in units, a *pair* each: both at the same time on one CPU, or one after the other. A coin draws who comes first, pair
-//! by pair ([`order`]). So whatever the machine does meanwhile meets both alike, and the answer may be looked at after every pair
-//! ([`Judge`], [`crate::anytime`]): runs end as soon as each endpoint is decided, or at a limit. Before 0.2 a unit was a block of
-//! four runs, `ABBA` or `BAAB`.
+//! Runs come in units. A unit is a *pair*: both runs at the same time on one CPU, or one after the other. A coin
+//! draws for each pair which run comes first ([`order`]). So disturbances of the machine meet both commands alike,
+//! and the answer may be looked at after every pair ([`Judge`], [`crate::anytime`]): runs end as soon as each
+//! endpoint is decided, or at a limit. Before 0.2 a unit was a block of four runs, `ABBA` or `BAAB`.
 
 mod judge;
 
@@ -24,25 +24,26 @@ use crate::compare::{Comparison, Options, SCHEMA as COMPARED};
 use crate::document::schema_named_in;
 use crate::quantile::median;
 
-/// The name and version of the document's form.
+/// Name and version of the document's format.
 pub const SCHEMA: &str = "stopgap.gather/1";
 
-/// The number that is tested unless others are asked for.
+/// The number that is tested by default.
 pub const TESTED: &str = "CPU time";
 
 /// Instructions by the CPU's own counter.
 pub const INSTRUCTIONS: &str = "instructions";
 
-/// Instructions that valgrind counted: the command runs some 30 times longer, and no other number of such a run means anything.
+/// Instructions counted by valgrind. The command runs about 30 times longer, so no other number of such a run is
+/// valid.
 pub const EMULATED: &str = "emulated instructions";
 
 /// System calls, of all threads and children.
 pub const SYSTEM_CALLS: &str = "system calls";
 
-/// Numbers that were tested where a document does not say which (0.1).
+/// Numbers that were tested if a document does not name them (version 0.1).
 const TESTED_BEFORE: [&str; 3] = ["elapsed time", "user time", "system time"];
 
-/// Two sides of runs, as they were made.
+/// Runs of two commands, in the order in which they were made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gathered {
     /// [`SCHEMA`].
@@ -51,16 +52,16 @@ pub struct Gathered {
     pub version: String,
     /// The command line, program name first.
     pub command: Vec<String>,
-    /// When it began, in seconds since 1970 (UTC).
+    /// Begin of the first run, in seconds since 1970 (UTC).
     pub started_unix_s: u64,
     /// Seed of the order of runs.
     pub seed: u64,
-    /// Most runs a side.
+    /// Most runs per side.
     pub planned: u32,
     /// How the runs were made and what decides; absent before 0.2, when runs were blocks and their number was fixed.
     #[serde(default)]
     pub plan: Option<Plan>,
-    /// Whether it was interrupted: what is here was measured, but less than was planned.
+    /// Whether it was interrupted: the runs are valid, but fewer than planned.
     pub interrupted: bool,
     /// The machine.
     pub environment: Environment,
@@ -68,7 +69,7 @@ pub struct Gathered {
     pub before: String,
     /// The command of the later side.
     pub after: String,
-    /// Runs of the first command against itself: since 0.2 none are made.
+    /// Runs of the first command against itself; none since 0.2.
     #[serde(default)]
     pub floor: Vec<Measured>,
     /// The runs, in the order in which they were made.
@@ -84,13 +85,13 @@ pub struct Plan {
     pub endpoints: Vec<String>,
     /// The largest change that counts as the same, as a share: 0.03 is 3 %.
     pub margin: f64,
-    /// The probability of ever calling equal commands different that is accepted, over all endpoints.
+    /// The accepted probability of ever calling equal commands different, over all endpoints.
     pub level: f64,
-    /// For how long new units are begun, seconds.
+    /// Seconds during which new units begin.
     pub max_seconds: f64,
 }
 
-/// Whose run it is.
+/// The side of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Label {
@@ -103,7 +104,7 @@ pub enum Label {
 /// One run of a command: the process and those of its children that it waited for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Measured {
-    /// Whose it is.
+    /// Its side.
     pub label: Label,
     /// Its unit, from 0.
     pub block: u32,
@@ -113,36 +114,36 @@ pub struct Measured {
     pub user_ns: u64,
     /// CPU time in the kernel, nanoseconds, by wait4(2).
     pub system_ns: u64,
-    /// Times that it left the CPU by itself.
+    /// Number of times that it left the CPU voluntarily.
     pub voluntary_switches: u64,
-    /// Times that it was pre-empted.
+    /// Number of times that it was pre-empted.
     pub involuntary_switches: u64,
     /// Page faults that needed no disk.
     pub minor_faults: u64,
-    /// Page faults that did.
+    /// Page faults that needed a disk.
     pub major_faults: u64,
-    /// The most memory that one process of it had resident, bytes.
+    /// Most resident memory of one of its processes, bytes.
     pub most_resident: u64,
-    /// Instructions by the CPU's counter; absent where they were not asked for.
+    /// Instructions by the CPU's counter; absent where they were not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<u64>,
-    /// Instructions in user mode as valgrind counted them, under which all other figures are of no use; absent where they were
-    /// not asked for.
+    /// Instructions in user mode, counted by valgrind, which makes all other figures invalid; absent where they were
+    /// not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emulated_instructions: Option<u64>,
-    /// System calls; absent where they were not asked for.
+    /// System calls; absent where they were not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_calls: Option<u64>,
 }
 
-/// Why a document holds no gathered runs.
+/// Reason for which a document cannot be read as gathered runs.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum GatherError {
-    /// It is no JSON, or a field is missing or of the wrong kind. The message ends with line and column, from 1.
+    /// Invalid JSON, a missing field, or a field of the wrong kind. The message ends with line and column, from 1.
     #[error("not gathered runs: {0}")]
     Json(#[from] serde_json::Error),
-    /// It is a document of another kind, or of a version that this program does not know.
+    /// A document of another kind, or of a version that this program does not know.
     #[error("the document's schema is '{found}', expected '{SCHEMA}'")]
     Schema {
         /// Its version.
@@ -150,7 +151,7 @@ pub enum GatherError {
     },
 }
 
-/// Returns whose runs a pair is made of, in their order.
+/// Returns the sides of a pair's runs, in the order of the runs.
 #[must_use]
 pub fn order(random: &mut Random) -> [Label; 2] {
     match random.below(2) {
@@ -164,13 +165,13 @@ pub fn order(random: &mut Random) -> [Label; 2] {
 struct Number {
     name: &'static str,
     unit: &'static str,
-    /// In what steps the kernel gives it.
+    /// Steps in which the kernel gives it.
     step: f64,
     of: fn(&Measured) -> Option<f64>,
 }
 
-/// CPU time is counted in nanoseconds and given in microseconds, twice. How it divides into user and system time is sampled at ticks
-/// (kernel/sched/cputime.c, cputime_adjust).
+/// CPU time is counted in nanoseconds and given in microseconds, once each for user and system time. Its division
+/// into the two is sampled at ticks (kernel/sched/cputime.c, cputime_adjust).
 const NUMBERS: [Number; 12] = [
     Number {
         name: TESTED,
@@ -253,10 +254,10 @@ fn number(name: &str) -> Option<&'static Number> {
     NUMBERS.iter().find(|number| number.name == name)
 }
 
-/// Numbers that a second command on the same CPU changes.
+/// Numbers that another command on the same CPU changes.
 const ALONE: [&str; 2] = ["elapsed time", "involuntary switches"];
 
-/// Returns whether the number says nothing of a command that shares its CPU with another one.
+/// Returns whether the number is invalid for a command that shares its CPU with another one.
 #[must_use]
 pub fn needs_own_cpu(name: &str) -> bool {
     ALONE.contains(&name)
@@ -287,7 +288,7 @@ impl Gathered {
         Ok(serde_json::from_str(text)?)
     }
 
-    /// Compares both sides. `options` are the endpoints, where others than the document's are asked for, and the command line.
+    /// Compares both sides. `options` has the command line, and endpoints that replace those of the document.
     #[must_use]
     pub fn compare(&self, options: &Options) -> Comparison {
         let mut plan = self.plan.clone().unwrap_or_else(|| Plan {
@@ -312,7 +313,7 @@ impl Gathered {
         comparison
     }
 
-    /// The median of each side of the numbers that are not tested: name, unit, before, after.
+    /// Returns the median of each side for the numbers that are not tested: name, unit, before, after.
     #[must_use]
     pub fn described(&self, tested: &Comparison) -> Vec<(String, &'static str, f64, f64)> {
         let middle = |number: &Number, label| {

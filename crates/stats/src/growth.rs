@@ -54,14 +54,14 @@ pub const FLAT_BELOW: f64 = 2.0;
 /// tables that leave a cache must not count as growth, nor may log N itself, whose ratio from
 /// 1,000 to 60,000 is 1.59 where there is no floor at all (that is then below [`FLAT_BELOW`]).
 pub const GROWS_ABOVE: f64 = 1.5;
-/// Over a ladder shorter than this, cost that does not double proves nothing: with a factor of
-/// 10 at least, a part that grows as N and makes up more than a ninth of the cost at the
-/// reference doubles it.
+/// Least ratio of the largest to the reference N at which cost that does not double proves that there is no growth.
+/// With a factor of at least 10, a part that grows as N and is more than a ninth of the cost at the reference doubles
+/// the cost.
 pub const LEAST_SPAN: f64 = 10.0;
-/// An exponent that may be below this may be 0, which is no growth.
+/// Exponents that may be below this may be 0, which is no growth.
 pub const LEAST_EXPONENT: f64 = 0.01;
 
-/// Least cost in any unit; below it squares of ratios leave the range of numbers.
+/// Least cost in any unit; squares of smaller ratios leave the range of numbers.
 const LEAST_COST: f64 = 1e-30;
 /// Greatest cost in any unit.
 const GREATEST_COST: f64 = 1e30;
@@ -71,7 +71,7 @@ const GREATEST_N: f64 = 1e18;
 /// Cost at one N.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// How many there were: 1 to 10^18.
+    /// The number of things: 1 to 10^18.
     pub n: f64,
     /// The cost in each run, in any unit, all greater than 0. `runs[i]` of every point belongs
     /// to run `i`.
@@ -81,15 +81,14 @@ pub struct Point {
 /// How cost grows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Growth {
-    /// The exponent p of `a + b * N^p`, from 0 to 3. `None` where cost does not vary with N
-    /// enough to define one, and with fewer than 4 different N.
+    /// The exponent p of `a + b * N^p`, from 0 to 3. `None` if cost varies too little with N, and with fewer than 4
+    /// different N.
     pub exponent: Option<Interval>,
     /// The simplest curve that describes it.
     pub shape: Shape,
     /// cost(largest N) / cost(reference N).
     pub ratio: Interval,
-    /// The reference: the least N that is at least 1,000; where there is none below the largest
-    /// N, the least N.
+    /// The reference: the least N that is at least 1,000; the least N if none below the largest one is.
     pub reference_n: f64,
     /// The largest N.
     pub largest_n: f64,
@@ -104,7 +103,7 @@ pub struct Growth {
     pub slope: f64,
 }
 
-/// A curve, by what grows in it.
+/// A curve, by its growing part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
@@ -121,7 +120,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// g(N), for N from 1; 0 for [`Shape::Constant`].
+    /// Returns g(N), for N from 1; 0 for [`Shape::Constant`].
     #[must_use]
     pub fn at(self, n: f64) -> f64 {
         match self {
@@ -136,36 +135,36 @@ impl Shape {
 
 words!(Shape, "shape", Constant "constant", Log "log N", Linear "N", LinearLog "N log N", Quadratic "N^2");
 
-/// Why there is no fit.
+/// Reason for which there is no fit.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum FitError {
-    /// Measure at more N.
+    /// Too few N: measure at more N.
     #[error("{have} different N, a fit needs {LEAST_POINTS}")]
     TooFewPoints {
-        /// How many there are.
+        /// Number of different N.
         have: usize,
     },
-    /// Measure more often.
+    /// Too few runs: measure more often.
     #[error("{}, an interval needs {LEAST_RUNS}", runs_text(*have))]
     TooFewRuns {
-        /// How many there are.
+        /// Number of runs.
         have: usize,
     },
-    /// A run is missing at one N; leave it out at all of them.
+    /// A run is missing at one N. Leave it out at all of them.
     #[error("{} at N={n}, {expected} at the first N", runs_text(*have))]
     UnequalRuns {
-        /// Where.
+        /// The N.
         n: f64,
-        /// How many there are.
+        /// Number of runs at this N.
         have: usize,
-        /// How many the first point has.
+        /// Number of runs at the first N.
         expected: usize,
     },
-    /// Two points have the same N; they should be one, or runs of one.
+    /// Two points have the same N. Make them one point with more runs.
     #[error("N={n} comes twice")]
     SameN {
-        /// Which.
+        /// The N.
         n: f64,
     },
     /// An N that is not a number from 1 to 10^18.
@@ -174,24 +173,23 @@ pub enum FitError {
         /// The value.
         n: f64,
     },
-    /// A cost that is zero, negative or no number: a failed step is no measurement.
+    /// A cost that is zero, negative or no number. A failed step is no measurement.
     #[error("cost {cost} at N={n} in run {run} is not between 1e-30 and 1e30")]
     Cost {
-        /// Where.
+        /// The N.
         n: f64,
-        /// In which run, from 0.
+        /// The run, from 0.
         run: usize,
         /// The value.
         cost: f64,
     },
 }
 
-/// How the cost of `points` grows; their order does not matter.
+/// Returns how the cost of `points` grows, in any order of points.
 ///
-/// Takes some 2,000 fits, a few milliseconds; the same seed gives the same answer.
+/// Takes about 2,000 fits, a few milliseconds. The same seed gives the same answer.
 ///
-/// # Errors
-/// [`FitError`] where the points are too few, do not belong together or are no measurements.
+/// # Errors [`FitError`] if there are too few points, or if they do not belong together or are no measurements.
 pub fn fit(points: &[Point], seed: u64) -> Result<Growth, FitError> {
     let ladder = Ladder::new(points)?;
     let runs: Vec<usize> = (0..ladder.runs()).collect();
@@ -215,7 +213,7 @@ pub fn fit(points: &[Point], seed: u64) -> Result<Growth, FitError> {
     let whole = rise(0).ok_or(too_few)?;
 
     let costs = ladder.costs(&all);
-    // Without this, noise alone would have an exponent: b N^p fits it better than nothing.
+    // Without this, mere noise would have an exponent, because b N^p fits noise better than nothing.
     let varies = whole.value > 1.25 && whole.low > 1.1;
     let exponent = if varies && ladder.n.len() >= LEAST_POINTS_EXPONENT {
         exponent(&ladder, &runs, seed)
@@ -242,11 +240,11 @@ pub fn fit(points: &[Point], seed: u64) -> Result<Growth, FitError> {
     })
 }
 
-/// Points in order, checked.
+/// Checked points in order.
 struct Ladder {
     /// N, ascending.
     n: Vec<f64>,
-    /// Logarithms of the costs by point and run, less [`Ladder::middle`].
+    /// Logarithms of the costs by point and run, minus [`Ladder::middle`].
     logs: Vec<Vec<f64>>,
     /// Mean of the logarithms: costs are fitted as multiples of their geometric mean, so that
     /// no unit brings squares out of range.
@@ -301,21 +299,21 @@ impl Ladder {
         self.logs[0].len()
     }
 
-    /// Logarithm of a point's cost in the drawn runs.
+    /// Returns the logarithm of a point's cost in the drawn runs.
     fn log_cost(&self, point: usize, drawn: &[&usize]) -> f64 {
         let logs = &self.logs[point];
         drawn.iter().map(|&&run| logs[run]).sum::<f64>() / drawn.len() as f64
     }
 
-    /// The points' costs in the drawn runs.
+    /// Returns the points' costs in the drawn runs.
     fn costs(&self, drawn: &[&usize]) -> Vec<f64> {
         (0..self.n.len())
             .map(|point| self.log_cost(point, drawn).exp())
             .collect()
     }
 
-    /// Variance of a point's relative cost over runs, after each run's own factor is taken out,
-    /// divided by the number of runs: how far a point's mean may lie from the truth.
+    /// Returns the variance of a point's relative cost over runs, without each run's own factor, divided by the
+    /// number of runs: how far a point's mean may be from the truth.
     fn noise(&self) -> f64 {
         let (points, runs) = (self.logs.len() as f64, self.runs() as f64);
         let mut squares = 0.0;
@@ -331,7 +329,7 @@ impl Ladder {
     }
 }
 
-/// `floor + slope * g`, and how badly it fits.
+/// `floor + slope * g`, and the error of the fit.
 #[derive(Debug, Clone, Copy)]
 struct Curve {
     floor: f64,
@@ -367,7 +365,7 @@ impl Sums {
     fn line(&self) -> Option<(f64, f64)> {
         let Sums { uu, uv, vv, u1, v1 } = self;
         let determinant = uu * vv - uv * uv;
-        // Below this the two columns are parallel to within rounding, and either one serves.
+        // Below this limit the two columns are parallel except for rounding, and either one is enough.
         let solve = || {
             let floor = (u1 * vv - v1 * uv) / determinant;
             (floor, (v1 * uu - u1 * uv) / determinant)
@@ -376,18 +374,17 @@ impl Sums {
     }
 }
 
-/// Returns the floor and the slope for which the squares of `(floor + slope * g) / cost - 1` are least; `None` where all
-/// `g` are the same, so that no slope is better than another.
+/// Returns the floor and the slope with the least squares of `(floor + slope * g) / cost - 1`; `None` if all `g` are
+/// equal, so that no slope is better than another.
 #[must_use]
 pub fn line(costs: &[f64], g: &[f64]) -> Option<(f64, f64)> {
     Sums::of_points(costs, g).line()
 }
 
-/// The best non-negative floor and slope for growth `g` at points that cost `costs`.
+/// Returns the best non-negative floor and slope for growth `g` at points with these `costs`.
 ///
-/// A convex problem of two unknowns: if the unbounded solution is negative somewhere, the
-/// bounded one lies on one of the two axes. On an axis it cannot be negative, since all costs
-/// and all g are positive or 0.
+/// This is a convex problem of two unknowns. If the unbounded solution is negative in one of them, the bounded one is
+/// on one of the two axes. There it cannot be negative, because all costs and all g are positive or 0.
 fn curve(costs: &[f64], g: &[f64]) -> Curve {
     let sums = Sums::of_points(costs, g);
     let error = |floor: f64, slope: f64| {
@@ -419,18 +416,18 @@ fn curve(costs: &[f64], g: &[f64]) -> Curve {
     flat
 }
 
-/// The candidate with the least Bayesian information criterion, and its curve.
+/// Returns the candidate with the least Bayesian information criterion, and its curve.
 fn best_shape(n: &[f64], costs: &[f64], candidates: &[Shape]) -> (Shape, Curve) {
     let points = n.len() as f64;
     let mut best: Option<(f64, Shape, Curve)> = None;
     for &shape in candidates {
-        // Relative to the largest, to stay in range; the slope is scaled back.
+        // Relative to the largest, to stay within the range of numbers. The slope is scaled back.
         let scale = shape.at(n[n.len() - 1]).max(f64::MIN_POSITIVE);
         let g: Vec<f64> = n.iter().map(|&n| shape.at(n) / scale).collect();
         let mut curve = curve(costs, &g);
         curve.slope /= scale;
         let unknowns = if shape == Shape::Constant { 1.0 } else { 2.0 };
-        // A histogram is exact to 0.1 %: curves that are closer than that are equally good.
+        // A histogram is exact to 0.1 %. Curves that are closer than that are equally good.
         let score = points * (curve.error / points + 1e-6).ln() + unknowns * points.ln();
         if best.is_none_or(|(least, ..)| score < least) {
             best = Some((score, shape, curve));
@@ -468,7 +465,7 @@ impl Profile {
         curve(costs, &powers(&self.depth, p))
     }
 
-    /// The best exponent: within 10^-4 of the least error next to the best step of the grid.
+    /// Returns the best exponent: within 10^-4 of the least error, next to the best step of the grid.
     fn best(&self, costs: &[f64]) -> f64 {
         let mut least = f64::INFINITY;
         let mut middle = 0.0;
@@ -502,7 +499,7 @@ fn powers(depth: &[f64], p: f64) -> Vec<f64> {
     depth.iter().map(|depth| (p * depth).exp()).collect()
 }
 
-/// The exponent and its interval, from runs and from how well the curve describes the points.
+/// Returns the exponent and its interval, from the runs and from how well the curve describes the points.
 fn exponent(ladder: &Ladder, runs: &[usize], seed: u64) -> Option<Interval> {
     let profile = Profile::new(&ladder.n);
     let runs = over_runs(runs, seed, |drawn| Some(profile.best(&ladder.costs(drawn))))?;
@@ -517,8 +514,8 @@ fn exponent(ladder: &Ladder, runs: &[usize], seed: u64) -> Option<Interval> {
     })
 }
 
-/// Half the width that the exponent's interval needs because the points lie further from the
-/// curve than `noise` (a variance of relative error) explains. 0 where they do not.
+/// Returns the half width that the exponent's interval needs because the points are further from the curve than
+/// `noise` (a variance of relative error) explains; 0 if they are not.
 fn misfit(profile: &Profile, costs: &[f64], p: f64, noise: f64) -> f64 {
     let g = powers(&profile.depth, p);
     let curve = curve(costs, &g);
@@ -531,7 +528,7 @@ fn misfit(profile: &Profile, costs: &[f64], p: f64, noise: f64) -> f64 {
     if excess <= 0.0 {
         return 0.0;
     }
-    // How the curve moves with p, where the floor and the slope cannot follow.
+    // How the curve changes with p, in the part that the floor and the slope cannot follow.
     let relative = |column: &dyn Fn(usize) -> f64| -> Vec<f64> {
         (0..costs.len()).map(|at| column(at) / costs[at]).collect()
     };
@@ -559,7 +556,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Takes out of `vector` what points along `direction`.
+/// Removes from `vector` its part along `direction`.
 fn remove(vector: &mut [f64], direction: &[f64]) {
     let length = dot(direction, direction);
     if length > 0.0 {
@@ -570,14 +567,14 @@ fn remove(vector: &mut [f64], direction: &[f64]) {
     }
 }
 
-/// The verdict, in the words of the project: `flat`, `grows` or `inconclusive`.
+/// Returns the verdict: `flat`, `grows` or `inconclusive`.
 ///
-/// `control` is the growth of something that is known to cost N, measured in the same process
-/// over the same ladder: who does not see that one grow would not see any other.
+/// `control` is the growth of something that is known to cost N, measured in the same process over the same ladder. A
+/// measurement that does not show that growth would show no other.
 ///
-/// 1. `inconclusive` unless the control grew as N: its exponent is between 0.8 and 1.25, and
-///    its interval overlaps 0.9 to 1.1.
-/// 2. The rest is [`verdict_without_control`].
+/// 1. `inconclusive` unless the control grew as N: its exponent is between 0.8 and 1.25, and its interval overlaps
+///    0.9 to 1.1.
+/// 2. Otherwise the result of [`verdict_without_control`].
 #[must_use]
 pub fn verdict(growth: &Growth, control: Option<&Growth>) -> Verdict {
     let Some(control) = control else {
@@ -599,13 +596,11 @@ pub fn verdict(growth: &Growth, control: Option<&Growth>) -> Verdict {
     }
 }
 
-/// The verdict on exact costs, as a model counts them, where nothing can hide growth.
+/// Returns the verdict on exact costs, as a model counts them, where nothing can hide growth.
 ///
-/// 1. `flat` if the ratio's interval lies below [`FLAT_BELOW`] and the ladder spans
-///    [`LEAST_SPAN`].
-/// 2. `grows` if the ratio's interval lies above [`GROWS_ABOVE`] and the exponent's above
-///    [`LEAST_EXPONENT`].
-/// 3. `inconclusive` otherwise, saying why.
+/// 1. `flat` if the ratio's interval is below [`FLAT_BELOW`] and the ladder spans at least [`LEAST_SPAN`].
+/// 2. `grows` if the ratio's interval is above [`GROWS_ABOVE`] and the exponent's above [`LEAST_EXPONENT`].
+/// 3. `inconclusive` otherwise, with the reason.
 #[must_use]
 pub fn verdict_without_control(growth: &Growth) -> Verdict {
     let ratio = growth.ratio;
@@ -640,12 +635,12 @@ pub fn verdict_without_control(growth: &Growth) -> Verdict {
     }
 }
 
-/// `0.97 (0.94..1.01)`.
+/// Returns an exponent as text: `0.97 (0.94..1.01)`.
 fn exponent_text(p: Interval) -> String {
     format!("{:.2} ({:.2}..{:.2})", p.value, p.low, p.high)
 }
 
-/// `1.2x (1.1..1.3)`; with more digits where an end below [`FLAT_BELOW`] would show as 2.0.
+/// Returns a ratio as text: `1.2x (1.1..1.3)`; with more digits if an end below [`FLAT_BELOW`] would show as 2.0.
 fn ratio_text(ratio: Interval) -> String {
     if ratio.high >= 100.0 || ratio.value < 0.1 {
         return format_interval(ratio.value, ratio.low, ratio.high, "x");

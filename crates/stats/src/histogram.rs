@@ -1,13 +1,12 @@
 //! Latency histograms and the recorder that fills them.
 //!
-//! A [`Histogram`] is an HdrHistogram of nanoseconds with three significant digits: every
-//! number it gives is within 0.1 % of a recorded one, and below 2,048 ns it is exact. It covers
-//! 0 to [`Histogram::HIGHEST`], one hour; what is longer is kept as an hour and counted by
-//! [`Histogram::saturated`], because a sample is never dropped.
+//! A [`Histogram`] is an HdrHistogram of nanoseconds with three significant digits: every number that it returns is
+//! within 0.1 % of a recorded one, and exact below 2,048 ns. It covers 0 to [`Histogram::HIGHEST`], one hour. A
+//! longer sample counts as an hour, and [`Histogram::saturated`] counts these, because no sample is dropped.
 //!
-//! In a document it is the HdrHistogram V2 encoding, uncompressed, in base64 (`"HIST..."`), as
-//! the HdrHistogram tools of other languages read it. Text from disk may be wrong: its sizes
-//! are checked before anything is allocated for them, and its numbers before they are counted.
+//! In a document it is the HdrHistogram V2 encoding, uncompressed, in base64 (`"HIST..."`). HdrHistogram tools of
+//! other languages read it. Text from disk may be wrong: sizes are checked before memory is allocated for them, and
+//! numbers before they are counted.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,30 +25,30 @@ const DIGITS: u8 = 3;
 const COOKIE: u32 = 0x1c84_9313;
 /// Cookie, payload length, normalising offset, digits (4 bytes each); lowest, highest, ratio (8).
 const HEADER: usize = 40;
-/// End of the value range of the last bucket that [`Histogram::HIGHEST`] falls into: a
-/// histogram that grew to take an hour may say that it tracks up to here.
+/// End of the value range of the last bucket that [`Histogram::HIGHEST`] falls into. A histogram that grew to take an
+/// hour may have this as its highest value.
 const TRACKABLE: u64 = (1 << 42) - 1;
 /// 2,048 counts for the values below 2^11 and 1,024 for every doubling up to 2^42.
 const BINS: usize = 2_048 + 31 * 1_024;
-/// Samples that a histogram from disk may hold: twelve days of one a microsecond. It keeps
-/// every sum over counts far from overflow.
+/// Most samples of a histogram from disk: twelve days of one per microsecond. This keeps every sum over counts far
+/// from overflow.
 const SAMPLES: u64 = 1 << 40;
 
-/// How often each latency was seen. Values in nanoseconds.
+/// Number of samples by latency. Values are nanoseconds.
 ///
-/// Takes 16 KiB, and 8 KiB more for every doubling of the longest sample beyond 2 us: 120 KiB
-/// at 10 ms, 264 KiB at an hour. A document names a long sample in 60 bytes, so one that was
-/// made with evil intent takes some 4,000 times its size in memory when it is read.
+/// Takes 16 KiB, and 8 KiB more for every doubling of the longest sample beyond 2 us: 120 KiB at 10 ms, 264 KiB at an
+/// hour. A document names a long sample in 60 bytes, so a malicious one takes about 4,000 times its size in memory
+/// when it is read.
 #[derive(Clone)]
 pub struct Histogram {
     inner: hdrhistogram::Histogram<u64>,
 }
 
 impl Histogram {
-    /// The longest latency that is kept as it is: one hour, in nanoseconds.
+    /// Longest latency that is kept unchanged: one hour, in nanoseconds.
     pub const HIGHEST: u64 = 3_600_000_000_000;
 
-    /// An empty one.
+    /// Creates an empty histogram.
     #[allow(clippy::missing_panics_doc)] // it cannot, as the message says
     #[must_use]
     pub fn new() -> Histogram {
@@ -60,8 +59,8 @@ impl Histogram {
 
     /// Counts a latency of `ns` nanoseconds; above [`Histogram::HIGHEST`] as that.
     ///
-    /// Constant time, except that the first sample beyond twice the longest one so far makes
-    /// it grow.
+    /// Takes constant time, except that the first sample beyond twice the longest one so far makes the histogram
+    /// grow.
     #[allow(clippy::missing_panics_doc)] // it cannot, as the message says
     pub fn record(&mut self, ns: u64) {
         self.inner
@@ -69,7 +68,7 @@ impl Histogram {
             .expect("it resizes itself, and an hour needs 33 Ki counts, which any usize can index");
     }
 
-    /// Adds what `other` counted.
+    /// Adds the counts of `other`.
     #[allow(clippy::missing_panics_doc)] // it cannot, as the message says
     pub fn merge(&mut self, other: &Histogram) {
         self.inner
@@ -77,19 +76,19 @@ impl Histogram {
             .expect("it resizes itself, and no histogram reaches beyond 2^42 ns");
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.inner.len()
     }
 
-    /// Whether there is no sample.
+    /// Returns whether there is no sample.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty()
     }
 
-    /// How many samples lasted an hour (to within 0.1 %) or longer, and were kept as an hour.
+    /// Returns the number of samples of an hour (to within 0.1 %) or longer, which count as an hour.
     #[must_use]
     pub fn saturated(&self) -> u64 {
         self.inner
@@ -99,40 +98,39 @@ impl Histogram {
             .sum()
     }
 
-    /// The shortest sample in nanoseconds, rounded down to its bucket.
+    /// Returns the shortest sample in nanoseconds, rounded down to its bucket.
     #[must_use]
     pub fn min(&self) -> Option<u64> {
         (!self.is_empty()).then(|| self.inner.min())
     }
 
-    /// The longest sample in nanoseconds, rounded up to its bucket's end.
+    /// Returns the longest sample in nanoseconds, rounded up to its bucket's end.
     #[must_use]
     pub fn max(&self) -> Option<u64> {
         (!self.is_empty()).then(|| self.inner.max())
     }
 
-    /// The mean in nanoseconds. It never stands alone: stalls pull it where no sample is.
+    /// Returns the mean in nanoseconds. Do not publish it by itself: stalls move it to where no sample is.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (!self.is_empty()).then(|| self.inner.mean())
     }
 
-    /// The median in nanoseconds (of an even number of samples the lower of the two in the
-    /// middle), rounded up to its bucket's end. It answers from one sample on; to publish a
-    /// quantile, use [`quantile`](crate::quantile::quantile), which refuses when there are too
-    /// few.
+    /// Returns the median in nanoseconds, rounded up to its bucket's end; for an even number of samples the lower of
+    /// the two in the middle. One sample is enough. To publish a quantile, use
+    /// [`quantile`](crate::quantile::quantile), which refuses too few samples.
     #[must_use]
     pub fn median(&self) -> Option<u64> {
         (!self.is_empty()).then(|| self.inner.value_at_quantile(0.5))
     }
 
-    /// The value, in nanoseconds and rounded up to its bucket's end, that a share `q` of the
-    /// samples does not exceed. `None` where there is no sample.
+    /// Returns the value, in nanoseconds and rounded up to its bucket's end, that a share `q` of the samples does not
+    /// exceed. `None` without samples.
     pub(crate) fn at(&self, q: f64) -> Option<u64> {
         (!self.is_empty()).then(|| self.inner.value_at_quantile(q))
     }
 
-    /// Values that were seen, ascending, and how often: (end of the bucket in nanoseconds,
+    /// Returns the recorded values in ascending order, with their numbers: (end of the bucket in nanoseconds,
     /// samples). For a picture of the distribution.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.inner
@@ -140,14 +138,14 @@ impl Histogram {
             .map(|step| (step.value_iterated_to(), step.count_at_value()))
     }
 
-    /// The V2 encoding in base64.
+    /// Returns the V2 encoding in base64.
     fn encode(&self) -> Result<String, hdrhistogram::serialization::V2SerializeError> {
         let mut bytes = Vec::new();
         V2Serializer::new().serialize(&self.inner, &mut bytes)?;
         Ok(STANDARD.encode(bytes))
     }
 
-    /// Reads what [`Histogram::encode`] wrote, or says what is wrong with it.
+    /// Reads the output of [`Histogram::encode`], or returns what is wrong with it.
     fn decode(text: &str) -> Result<Histogram, String> {
         // A count takes at most nine bytes, three bytes make four letters.
         let longest = (HEADER + 9 * BINS).div_ceil(3) * 4;
@@ -169,8 +167,8 @@ impl Histogram {
     }
 }
 
-/// Whether `bytes` may be given to the decoder, which takes lengths on trust: it would allocate
-/// up to 4 GiB for a payload, and negate the least integer.
+/// Checks whether the decoder may get `bytes`. The decoder trusts lengths: it would allocate up to 4 GiB for a
+/// payload, and negate the least integer.
 fn check(bytes: &[u8]) -> Result<(), String> {
     let Some((header, payload)) = bytes.split_at_checked(HEADER) else {
         return Err(format!(
@@ -214,8 +212,8 @@ fn check(bytes: &[u8]) -> Result<(), String> {
     walk(payload, BINS)
 }
 
-/// Whether `payload`, the counts of a V2 encoding, can be given to the decoder: it ends with a whole number, is of at most
-/// `bins` bins, and counts no more samples than can be added up.
+/// Checks whether the decoder may get `payload`, the counts of a V2 encoding: it ends with a whole number, has at
+/// most `bins` bins, and counts no more samples than can be added up.
 pub(crate) fn walk(payload: &[u8], bins: usize) -> Result<(), String> {
     let mut rest = payload;
     let mut bin = 0;
@@ -244,7 +242,7 @@ pub(crate) fn walk(payload: &[u8], bins: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// The LEB128 number of at most nine bytes at the start of `bytes`, and its length.
+/// Returns the LEB128 number of at most nine bytes at the start of `bytes`, and its length.
 fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0;
     for (at, &byte) in bytes.iter().enumerate().take(9) {
@@ -265,14 +263,14 @@ impl Default for Histogram {
     }
 }
 
-/// Equal where the same values were counted equally often, however large either has grown.
+/// Two histograms are equal if they have the same counts, independently of their size in memory.
 impl PartialEq for Histogram {
     fn eq(&self, other: &Histogram) -> bool {
         self.len() == other.len() && self.buckets().eq(other.buckets())
     }
 }
 
-/// The shape in one line; the counts would fill the screen.
+/// Shows the histogram in one line. The counts would fill the screen.
 impl fmt::Debug for Histogram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Histogram")
@@ -324,17 +322,17 @@ impl JsonSchema for Histogram {
     }
 }
 
-/// Takes the samples of one block: all of them into a histogram, the long ones as episodes too.
+/// Takes the samples of one block: all of them into a histogram, and the long ones as episodes, too.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorder {
     histogram: Histogram,
     stalls: Stalls,
-    /// The last episode, which the next sample may prolong. Counted, not yet kept.
+    /// The last episode, which the next sample may extend. It is counted, but not stored yet.
     last: Option<Stall>,
 }
 
 impl Recorder {
-    /// Samples of `stall_threshold_ns` nanoseconds or longer are stalls.
+    /// Creates a recorder for which samples of at least `stall_threshold_ns` nanoseconds are stalls.
     #[must_use]
     pub fn new(stall_threshold_ns: u64) -> Recorder {
         Recorder {
@@ -385,13 +383,13 @@ impl Recorder {
         }
     }
 
-    /// All samples so far.
+    /// Returns all samples so far.
     #[must_use]
     pub fn histogram(&self) -> &Histogram {
         &self.histogram
     }
 
-    /// The stalls so far.
+    /// Returns the stalls so far.
     #[must_use]
     pub fn stalls(&self) -> Stalls {
         let mut stalls = self.stalls.clone();
@@ -401,9 +399,8 @@ impl Recorder {
         stalls
     }
 
-    /// The block of run number `run`, which began at `start_ns` on the monotonic clock. Its
-    /// figure is the median in nanoseconds. `None` where there is no sample: a failed step is
-    /// an error in the series, never a number.
+    /// Returns the block of run number `run`, which began at `start_ns` on the monotonic clock. Its figure is the
+    /// median in nanoseconds. `None` without samples: a failed step is an error in the series, never a number.
     #[must_use]
     pub fn into_block(self, run: u32, start_ns: u64) -> Option<Block> {
         let median = self.histogram.median()?;
@@ -419,7 +416,7 @@ impl Recorder {
     }
 }
 
-/// Keeps a stall that is over, if it is among the first.
+/// Stores an ended stall if it is among the first.
 fn keep(stalls: &mut Stalls, stall: Stall) {
     if stalls.episodes.len() < Stalls::KEPT {
         stalls.episodes.push(stall);

@@ -1,4 +1,4 @@
-//! What `stopgap watch --history` says, JSON `stopgap.history/1`: waits of hours or days, added up by cause.
+//! Output of `stopgap watch --history`, JSON `stopgap.history/1`: waits of hours or days, added up by cause.
 //!
 //! All times are UTC; lengths are nanoseconds.
 
@@ -9,39 +9,41 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use stopgap_events::order::SortRows;
 
-/// The name and version of the document's form.
+/// Name and version of the document's format.
 pub const SCHEMA: &str = "stopgap.history/1";
 
-/// The cause of waits for work, for time or for a child: they cost nobody anything.
+/// The cause of waits for work, for a time or for a child: nobody loses time by them.
 pub const IDLE: &str = "idle";
 
-/// Kinds that a document has; the waits of the others are in its causes.
+/// Most kinds of a document. The waits of other kinds are in its causes.
 const MOST_KINDS: usize = 2_000;
-/// Kinds that are kept apart while rows are added up.
+/// Most kinds that are distinguished while rows are added up.
 const MOST_KNOWN: usize = 100_000;
-/// Periods of the picture.
+/// Number of periods of the picture.
 const BINS: u64 = 48;
-/// A longer time without a row is a gap: nobody watched. Rows of an old day have 10 minutes each.
+/// Nanoseconds: a longer time without a row is a gap, in which nobody watched. Rows of an old day span 10 minutes
+/// each.
 const GAP_NS: u64 = 30_000_000_000;
-/// Gaps that a document names.
+/// Most gaps that a document lists.
 const MOST_GAPS: usize = 100;
 const SECOND: u64 = 1_000_000_000;
 
 /// Waits, added up.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sum {
-    /// How many. A sleep and the time without a CPU after it are two.
+    /// Number of waits. A sleep and the time without a CPU after it are two.
     pub waits: u64,
-    /// Their lengths together.
+    /// Sum of their lengths.
     pub ns: u64,
-    /// The longest.
+    /// Length of the longest wait.
     pub longest_ns: u64,
-    /// How many of at least so many nanoseconds, and less than the next.
+    /// Number of waits by length: at least this many nanoseconds, and less than the next key.
     #[serde(deserialize_with = "numbered")]
     pub buckets: BTreeMap<u64, u64>,
 }
 
-/// Reads a map whose keys are numbers. JSON has them as texts, and serde reads a text as a number only where no `flatten` is above it.
+/// Reads a map with numbers as keys. JSON has them as text. serde reads a text as a number only if no `flatten` is
+/// above it.
 fn numbered<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<u64, u64>, D::Error> {
     let texts: BTreeMap<String, u64> = BTreeMap::deserialize(from)?;
     let mut numbers = BTreeMap::new();
@@ -52,7 +54,7 @@ fn numbered<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<u64, u64>, D:
 }
 
 impl Sum {
-    /// Adds others.
+    /// Adds other waits.
     pub fn add(&mut self, other: &Sum) {
         self.waits = self.waits.saturating_add(other.waits);
         self.ns = self.ns.saturating_add(other.ns);
@@ -63,7 +65,7 @@ impl Sum {
         }
     }
 
-    /// Returns the begin of the bucket that has the wait which a share `q` of all are not longer than.
+    /// Returns the begin of the bucket of the wait that a share `q` of all waits do not exceed.
     #[must_use]
     pub fn at(&self, q: f64) -> Option<u64> {
         let all: u64 = self.buckets.values().sum();
@@ -78,7 +80,7 @@ impl Sum {
             .map(|(&begin, _)| begin)
     }
 
-    /// Returns the buckets as the column `buckets` of a trace file has them: `1024:5 1280:2`.
+    /// Returns the buckets in the format of the column `buckets` of a trace file: `1024:5 1280:2`.
     #[must_use]
     pub fn buckets_text(&self) -> String {
         let buckets = self.buckets.iter();
@@ -88,7 +90,7 @@ impl Sum {
         each.join(" ")
     }
 
-    /// Reads what [`Sum::buckets_text`] writes; `None` where it is something else.
+    /// Reads the output of [`Sum::buckets_text`]; `None` for other text.
     #[must_use]
     pub fn buckets_of(text: &str) -> Option<BTreeMap<u64, u64>> {
         let mut buckets = BTreeMap::new();
@@ -115,35 +117,35 @@ pub struct Document {
 /// The kind of event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct History {
-    /// The begin of what was asked for, in seconds since 1970.
+    /// Begin of the requested time, in seconds since 1970.
     pub asked_from_unix_s: u64,
-    /// The first row begins then; the same as `to_unix_s` where there is none.
+    /// Begin of the first row; the same as `to_unix_s` without rows.
     pub from_unix_s: u64,
-    /// The history ends then: now.
+    /// End of the history: now.
     pub to_unix_s: u64,
-    /// How long somebody watched between the two.
+    /// How long was watched between the two.
     pub watched_ns: u64,
     /// Names of the machines.
     pub hosts: BTreeSet<String>,
-    /// How many boots it is of.
+    /// Number of boots.
     pub boots: u64,
-    /// In one sentence.
+    /// The result in one sentence.
     pub verdict: String,
-    /// Time that all threads lost together: all waits but idle ones.
+    /// Time that all threads lost together: all waits except idle ones.
     pub lost_ns: u64,
-    /// By cause, what took most first; idle waits last.
+    /// Waits by cause, the most time first; idle waits last.
     pub causes: Vec<OfCause>,
-    /// By cause, process and call, what took most first; idle waits last.
+    /// Waits by cause, process and call, the most time first; idle waits last.
     pub kinds: Vec<OfKind>,
-    /// Kinds that are not in the list.
+    /// Number of kinds that are not listed.
     pub kinds_left_out: u64,
-    /// By time: what was lost in each of some periods of the same length.
+    /// Lost time by period; all periods have the same length.
     pub bins: Vec<Bin>,
-    /// When nobody watched.
+    /// Times in which nobody watched.
     pub gaps: Vec<Gap>,
-    /// Rows that lie after now: the clock was set back.
+    /// Rows that are later than now: the clock was set back.
     pub rows_of_the_future: u64,
-    /// Files that could not be read, whole or from some row on.
+    /// Files of which all rows, or the last rows, could not be read.
     pub unread: Vec<Unread>,
 }
 
@@ -157,16 +159,16 @@ pub struct OfCause {
     pub sum: Sum,
 }
 
-/// Waits of one cause of the processes of one name in one call.
+/// Waits with one cause, in one call, of the processes of one name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OfKind {
     /// The cause.
     pub cause: String,
-    /// The name of the processes; null: others, for which there was no room.
+    /// The name of the processes; null for others, for which there was no room.
     pub process: Option<String>,
     /// Their cgroup, where it is known.
     pub cgroup: Option<String>,
-    /// The call, `fault` of a page fault; null outside of both.
+    /// The call, or `fault` for a page fault; null outside of both.
     pub call: Option<String>,
     /// The waits.
     #[serde(flatten)]
@@ -176,11 +178,11 @@ pub struct OfKind {
 /// A period of the picture.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bin {
-    /// It begins then.
+    /// Its begin.
     pub unix_s: u64,
     /// Its length.
     pub length_ns: u64,
-    /// How long somebody watched in it.
+    /// How long was watched in it.
     pub watched_ns: u64,
     /// Time that threads lost, by cause.
     pub lost_ns: BTreeMap<String, u64>,
@@ -189,9 +191,9 @@ pub struct Bin {
 /// A time in which nobody watched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Gap {
-    /// From when.
+    /// Begin.
     pub from_unix_s: u64,
-    /// Until when.
+    /// End.
     pub to_unix_s: u64,
 }
 
@@ -204,7 +206,7 @@ pub struct Unread {
     pub why: String,
 }
 
-/// Whose waits a row has.
+/// The cause, processes and call of a row.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// The cause.
@@ -217,7 +219,7 @@ pub struct Key {
     pub call: Option<String>,
 }
 
-/// Adds rows up.
+/// Adds up rows.
 #[derive(Debug)]
 pub struct Adder {
     asked: u64,
@@ -226,13 +228,13 @@ pub struct Adder {
     boots: BTreeSet<String>,
     causes: BTreeMap<String, Sum>,
     kinds: BTreeMap<Key, Sum>,
-    /// When, of which cause, how much.
+    /// Lost time by period and cause.
     lost: BTreeMap<((u64, u64), String), u64>,
     future: u64,
 }
 
 impl Adder {
-    /// Returns an empty one, of rows between the two times in nanoseconds since 1970.
+    /// Creates an empty sum, for rows between the two times in nanoseconds since 1970.
     #[must_use]
     pub fn new(from: u64, to: u64) -> Adder {
         Adder {
@@ -269,7 +271,7 @@ impl Adder {
             let lost = self.lost.entry(((begin, end), cause.clone())).or_default();
             *lost = lost.saturating_add(sum.ns);
         }
-        // Beyond that only the cause is kept.
+        // When there is no more room, only the cause is kept.
         let key = match self.kinds.len() >= MOST_KNOWN && !self.kinds.contains_key(&key) {
             true => Key {
                 cause,
@@ -282,14 +284,14 @@ impl Adder {
         self.kinds.entry(key).or_default().add(sum);
     }
 
-    /// Returns what was added up.
+    /// Returns the sums.
     #[must_use]
     pub fn finish(self, hosts: BTreeSet<String>, unread: Vec<Unread>) -> History {
         let first = self.windows.first().map_or(self.to, |window| window.0);
         let from = first.max(self.asked);
         let mut watched = 0;
         let mut gaps = Vec::new();
-        // End of what is known to be watched so far.
+        // End of the time that is known to be watched so far.
         let mut at = first;
         let mut spans: Vec<(u64, u64)> = Vec::new();
         for &(begin, end) in &self.windows {
@@ -354,13 +356,13 @@ impl Adder {
     }
 }
 
-/// Spreads what was lost over periods of the same length.
+/// Distributes lost time over periods of the same length.
 fn bins(
     (from, to): (u64, u64),
     spans: &[(u64, u64)],
     lost: &BTreeMap<((u64, u64), String), u64>,
 ) -> Vec<Bin> {
-    // Whole seconds, and no shorter than a row.
+    // A period is a whole number of seconds, and no shorter than a row.
     let length = (to.saturating_sub(from) / BINS)
         .next_multiple_of(SECOND)
         .max(10 * SECOND);
@@ -372,7 +374,7 @@ fn bins(
             ..Bin::default()
         })
         .collect();
-    // The pieces of a window that are in each period.
+    // Returns the parts of a window that are in each period.
     let pieces = |(begin, end): (u64, u64)| {
         let (begin, end) = (begin.max(from), end.min(to).max(from));
         let (first, last) = ((begin - from) / length, (end - from) / length);
@@ -402,7 +404,7 @@ fn bins(
     bins
 }
 
-/// Returns a length as people say it: `41 min`.
+/// Returns a length in words: `41 min`.
 #[must_use]
 pub fn time(ns: u64) -> String {
     let seconds = ns as f64 / 1e9;
@@ -426,7 +428,7 @@ pub fn name_of(kind: &OfKind) -> String {
     }
 }
 
-/// Returns in words what threads do that lose time to a cause.
+/// Returns in words what threads do that lose time for a cause.
 #[must_use]
 pub fn doing(cause: &str) -> &str {
     match cause {

@@ -1,18 +1,18 @@
-//! What a run of `check` comes to: a headline over rows of states.
+//! Result of a run of `check`: a headline over rows of states.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stopgap_events::words;
 
-/// What was found, in one of four.
+/// The finding, as one of four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Headline {
     /// A row is [`State::Cause`].
     LikelyCause,
-    /// A row is [`State::Look`], none is a cause.
+    /// A row is [`State::Look`], and none is a cause.
     WorthALook,
-    /// At least one row could be judged, and all of those are [`State::Ok`].
+    /// At least one row could be judged, and all judged rows are [`State::Ok`].
     NothingFound,
     /// No row could be judged.
     CouldNotLook,
@@ -48,7 +48,7 @@ words!(
     Unknown "unknown",
 );
 
-/// A state in words.
+/// A row: the state of one resource or question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// One word: a resource (`disk`) or a question (`placement`).
@@ -57,16 +57,16 @@ pub struct Row {
     pub state: State,
     /// One sentence.
     pub sentence: String,
-    /// What to do first about it, in a few words; empty where it is ok.
+    /// What to do first about it, in a few words; empty where the row is ok.
     pub why: String,
     /// The command that does it; empty where there is none.
     pub command: String,
 }
 
-/// What a run comes to.
+/// Result of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Overall {
-    /// What was found.
+    /// The finding.
     pub headline: Headline,
     /// The headline in words.
     pub text: String,

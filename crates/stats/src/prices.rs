@@ -1,16 +1,18 @@
-//! What the page allocator's work costs on a machine, JSON `stopgap.prices/1`: fitted to buffers whose work was counted.
+//! Costs of the page allocator's work on a machine, JSON `stopgap.prices/1`, fitted to buffers whose work was
+//! counted.
 //!
-//! **Contract.** A buffer's time is its counts times five prices: a page fault, clearing a page, scanning 512 pages for
-//! compaction, moving a page, reclaiming a page. [`fit`] finds the prices, none below 0, for which the squares of
-//! `predicted / measured - 1` are least. It takes three runs. A price is *fitted* only where its work was at least [`SEEN`] of the time of
-//! buffers of two runs, whichever run is left out; else it is left out, and who reads the file assumes it. Where each page is a
-//! fault, the data does not separate a fault from clearing: then one of the two prices holds both and the other is 0.
+//! **Contract.** A buffer's time is its counts times five prices: a page fault, clearing a page, scanning 512 pages
+//! for compaction, moving a page, reclaiming a page. [`fit`] finds the prices of at least 0 with the least squares of
+//! `predicted / measured - 1`. It needs three runs. A price is *fitted* only if its work was at least [`SEEN`] of the
+//! time of buffers in two runs, for any run that is left out. Otherwise it is left out, and a reader of the file
+//! assumes it. If each page is a fault, the data cannot separate a fault from clearing. Then one of the two prices
+//! contains both, and the other is 0.
 //!
-//! **How sure.** `least` and `greatest` are over the fits that leave out one run each. [`Prices::strategies`] says how
-//! far each strategy's time is from what its counts cost at prices that were fitted *without* that strategy: no price is
-//! judged by the figure that it was fitted to.
+//! **Certainty.** `least` and `greatest` are over the fits that leave out one run each. [`Prices::strategies`] has
+//! the distance of each strategy's time from its counts at prices that were fitted *without* that strategy. So no
+//! price is judged by a figure to which it was fitted.
 //!
-//! **Cost.** 2^5 systems of at most five equations a fit, a fit a run and a strategy.
+//! **Cost.** 2^5 systems of at most five equations per fit; one fit per run and strategy.
 
 use std::collections::BTreeSet;
 
@@ -18,16 +20,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stopgap_events::order::Inserted as _;
 
-/// The name and version of the file's form.
+/// Name and version of the file's format.
 pub const SCHEMA: &str = "stopgap.prices/1";
 
-/// The share of a buffer's time that the work of a price must have for it to be fitted.
+/// Least share of a buffer's time for the work of a fitted price.
 pub const SEEN: f64 = 0.05;
 
-/// Faults that the price of clearing holds: at most this much more of them a page than the buffers had that it was fitted to.
+/// Faults that the price of clearing contains: per page at most this many times those of the buffers to which it was
+/// fitted.
 const ALIKE: f64 = 1.1;
 
-/// The prices, by their names in the file; counts stand in the same order.
+/// Names of the prices in the file. Counts have the same order.
 pub const NAMES: [&str; 5] = [
     "fault_ns",
     "clear_page_ns",
@@ -36,10 +39,10 @@ pub const NAMES: [&str; 5] = [
     "reclaim_page_ns",
 ];
 
-/// Where pages cleared stand in [`NAMES`].
+/// Index of cleared pages in [`NAMES`].
 const CLEARED: usize = 1;
 
-/// What these cost about, on machines of today: by it work without a price is small or not.
+/// Usual prices on today's machines. They show whether work without a price is small.
 const USUAL: [f64; 5] = [1_000.0, 250.0, 15_000.0, 2_500.0, 3_000.0];
 
 /// The file.
@@ -55,41 +58,42 @@ pub struct Prices {
     pub started_unix_s: u64,
     /// Bytes of a base page.
     pub page_bytes: u64,
-    /// Those that could be fitted.
+    /// The fitted prices.
     pub prices: Vec<Price>,
-    /// How far the time of each strategy's buffers is from its counts at these prices.
+    /// Distance of the time of each strategy's buffers from its counts at these prices.
     pub strategies: Vec<Check>,
 }
 
 /// One price.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Price {
-    /// `fault_ns` a page fault, `clear_page_ns` a page, `scan_block_ns` 512 pages, `move_page_ns` a page,
-    /// `reclaim_page_ns` a page.
+    /// `fault_ns` per page fault, `clear_page_ns` per page, `scan_block_ns` per 512 pages, `move_page_ns` per page,
+    /// `reclaim_page_ns` per page.
     pub name: String,
     /// Nanoseconds.
     pub value: f64,
-    /// The least of the fits that leave out one run each.
+    /// The least value of the fits that leave out one run each.
     pub least: f64,
-    /// The greatest of them.
+    /// The greatest value of these.
     pub greatest: f64,
 }
 
-/// A strategy's time beside its counts at prices that were fitted without it.
+/// A strategy's time, and its counts at prices that were fitted without it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
     /// Bytes of the buffers.
     pub size_bytes: u64,
     /// The strategy, as `thp-direct`.
     pub strategy: String,
-    /// Nanoseconds a buffer, the mean of the runs.
+    /// Nanoseconds per buffer, the mean of the runs.
     pub measured_ns: f64,
-    /// What the counts cost; absent where only this strategy did some of the work, so that its price is not known without it.
+    /// Cost of the counts; absent if only this strategy did some of the work, so that the price is unknown without
+    /// it.
     pub predicted_ns: Option<f64>,
 }
 
 impl Check {
-    /// Predicted over measured.
+    /// Returns predicted over measured.
     #[must_use]
     pub fn ratio(&self) -> Option<f64> {
         Some(self.predicted_ns? / self.measured_ns)
@@ -105,16 +109,17 @@ pub struct Row {
     pub strategy: String,
     /// The run.
     pub run: u32,
-    /// Nanoseconds a buffer, above 0.
+    /// Nanoseconds per buffer, above 0.
     pub time_ns: f64,
-    /// Counts a buffer, in the order of [`NAMES`].
+    /// Counts per buffer, in the order of [`NAMES`].
     pub counts: [f64; 5],
 }
 
-/// Prices in the order of [`NAMES`]; 0 where another one holds it, `None` where one could not be fitted.
+/// Prices in the order of [`NAMES`]; 0 if another price contains it, `None` if it could not be fitted.
 pub type Fitted = [Option<f64>; 5];
 
-/// Fits the prices to `rows`: those that at least two of the fits without one run have as well, so of three runs or more.
+/// Fits the prices to `rows`. Keeps those that at least two of the fits without one run also have, so three runs are
+/// needed.
 #[must_use]
 pub fn fit(rows: &[Row]) -> Fitted {
     let fits = without_each_run(rows);
@@ -127,7 +132,7 @@ pub fn fit(rows: &[Row]) -> Fitted {
     fitted
 }
 
-/// The fits that leave out one run each.
+/// Returns the fits that leave out one run each.
 fn without_each_run(rows: &[Row]) -> Vec<Fitted> {
     let runs: BTreeSet<u32> = rows.iter().map(|row| row.run).inserted();
     let without = |run: u32| -> Vec<Row> {
@@ -143,7 +148,7 @@ fn fit_once(rows: &[Row]) -> Fitted {
     let rows: Vec<&Row> = rows.iter().filter(|row| row.time_ns > 0.0).collect();
     let counted = |price: usize| rows.iter().any(|row| row.counts[price] > 0.0);
     let mut wanted: Vec<usize> = (0..5).filter(|&price| counted(price)).collect();
-    // A fault and clearing, of which the other has a price.
+    // A fault or clearing, if the other one has a price.
     let held_by_other = |wanted: &[usize], price: usize| {
         price <= CLEARED
             && wanted.contains(&(CLEARED - price))
@@ -151,7 +156,7 @@ fn fit_once(rows: &[Row]) -> Fitted {
     };
     loop {
         let prices = least_squares(&rows, &wanted);
-        // The least certain goes first: then the others take over what it explained.
+        // The least certain price is dropped first. Then the others take over what it explained.
         let unseen = wanted
             .iter()
             .map(|&price| (runs_with(&rows, price, prices[price]), price))
@@ -169,7 +174,7 @@ fn fit_once(rows: &[Row]) -> Fitted {
     }
 }
 
-/// The prices of `rows`, their ranges, and how far each strategy is from them. Empty where nothing could be fitted.
+/// Returns the prices of `rows`, their ranges, and the distance of each strategy. Empty if nothing could be fitted.
 #[must_use]
 pub fn judged(rows: &[Row]) -> (Vec<Price>, Vec<Check>) {
     let all = fit(rows);
@@ -212,14 +217,15 @@ pub fn judged(rows: &[Row]) -> (Vec<Price>, Vec<Check>) {
     (prices, cells.into_iter().map(check).collect())
 }
 
-/// What a row's counts cost at prices that were fitted to `others`; `None` where one of them that matters has no price.
+/// Returns the cost of a row's counts at prices that were fitted to `others`; `None` if one that matters has no
+/// price.
 fn cost(prices: &Fitted, others: &[Row], row: &Row) -> Option<f64> {
     let a_page = |row: &Row, at: usize| row.counts[at] / row.counts[CLEARED];
     let of = |at: usize| match (row.counts[at] * unit(at), prices[at]) {
         (count, Some(price)) if price > 0.0 => Some(count * price),
         (count, _) if count <= 0.0 => Some(0.0),
         (count, _) => {
-            // So little was done that its part is small; or the price of clearing holds it, as it does for the others.
+            // The count is so small that its part is small; or the price of clearing contains it, as for the others.
             let small = count * USUAL[at] < SEEN * row.time_ns;
             let most = others.iter().map(|other| a_page(other, at));
             let alike = a_page(row, at) <= ALIKE * most.fold(0.0, f64::max);
@@ -229,7 +235,7 @@ fn cost(prices: &Fitted, others: &[Row], row: &Row) -> Option<f64> {
     (0..5).map(of).sum()
 }
 
-/// How much of a count one price is for.
+/// Returns the count to which one price applies.
 fn unit(price: usize) -> f64 {
     match NAMES[price] {
         "scan_block_ns" => 1.0 / 512.0,
@@ -237,15 +243,15 @@ fn unit(price: usize) -> f64 {
     }
 }
 
-/// Runs in which the work of a price was a part of a buffer's time that is seen.
+/// Returns the number of runs in which the work of a price was a visible part of a buffer's time.
 fn runs_with(rows: &[&Row], price: usize, value: f64) -> usize {
     let seen = |row: &&&Row| row.counts[price] * unit(price) * value >= SEEN * row.time_ns;
     let runs: BTreeSet<u32> = rows.iter().filter(seen).map(|row| row.run).inserted();
     runs.len()
 }
 
-/// The prices of `wanted`, none below 0, with the least squares of `predicted / measured - 1`; the others are 0. Tries
-/// every set of prices that are above 0.
+/// Returns the `wanted` prices of at least 0 with the least squares of `predicted / measured - 1`; the others are 0.
+/// Tries every set of prices above 0.
 fn least_squares(rows: &[&Row], wanted: &[usize]) -> [f64; 5] {
     let mut best = (f64::INFINITY, [0.0; 5]);
     for set in 0..1_u32 << wanted.len() {
@@ -274,7 +280,7 @@ fn least_squares(rows: &[&Row], wanted: &[usize]) -> [f64; 5] {
     best.1
 }
 
-/// Solves the normal equations by elimination with pivots; `None` where the data does not separate two prices.
+/// Solves the normal equations by elimination with pivots; `None` if the data cannot separate two prices.
 fn solve(rows: &[&Row], chosen: &[usize]) -> Option<[f64; 5]> {
     let size = chosen.len();
     let share = |row: &Row, price: usize| row.counts[price] * unit(price) / row.time_ns;
@@ -399,14 +405,14 @@ mod tests {
         let fitted = fit(&rows);
         assert!(fitted[0].is_some() && fitted[1].is_some(), "{fitted:?}");
         assert_eq!(fitted[2..], [None; 3]);
-        // In one run alone it is chance.
+        // A single run would be chance.
         rows[0].counts[3] = 5_000.0;
         rows[0].time_ns += 5_000.0 * TRUE[3];
         assert_eq!(fit(&rows)[3], None);
         assert_eq!(fit(&[]), [None; 5]);
     }
 
-    /// On memory without any large block all strategies fault page by page.
+    /// On memory without large blocks, all strategies fault page by page.
     #[test]
     fn what_cannot_be_told_from_clearing_is_a_part_of_it() {
         for seed in 1..=20 {
@@ -444,7 +450,7 @@ mod tests {
         }
     }
 
-    /// Only one strategy moves pages: without it nobody knows what that costs.
+    /// Only one strategy moves pages. Without it the price is unknown.
     #[test]
     fn what_only_one_strategy_does_is_not_checked() {
         let mut rows = rows(3, 0.0, &mut Random::new(4));

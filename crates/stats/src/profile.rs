@@ -3,19 +3,19 @@
 //! # Contract
 //!
 //! Each sample is counted once in [`Profile::threads`], once in the states of its thread, once in
-//! [`Function::own_samples`] and once in [`Profile::stacks`]: each of them comes to [`Profile::samples`]. What has no
-//! name is a row of its own and never left out.
+//! [`Function::own_samples`] and once in [`Profile::stacks`]. Each of these adds up to [`Profile::samples`]. Code
+//! without a name has a row of its own and is never left out.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Ends the name of a kernel function.
+/// Suffix of the name of a kernel function.
 pub const KERNEL: &str = "_[k]";
 
-/// Ends the name of a file whose symbols do not say which function it was.
+/// Suffix of the name of a file whose symbols do not name the function.
 pub const NO_SYMBOL: &str = "[no symbol]";
 
-/// Stands for code at an address where no file was known to be mapped.
+/// Stands for code at an address where no mapped file was known.
 pub const NO_FILE: &str = "[unknown address]";
 
 /// Stands for a sample without a stack.
@@ -30,33 +30,33 @@ pub const SMALLER: &str = "[smaller ones]";
 /// Where CPU time went.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Profile {
-    /// How many samples there are.
+    /// Number of samples.
     pub samples: u64,
     /// CPU time of a thread between two samples of it; null where the trace does not say.
     pub period_ns: Option<u64>,
-    /// The samples by what their innermost function is.
+    /// The samples by kind of their innermost function.
     pub innermost: Innermost,
     /// The samples by thread's name, the most first.
     pub threads: Vec<Thread>,
     /// The samples by innermost function, the most first.
     pub functions: Vec<Function>,
-    /// The samples by stack, in ascending order of frames. What is below a thousandth of all samples is added up as
-    /// `[smaller ones]` below its caller.
+    /// The samples by stack, in ascending order of frames. Stacks below a thousandth of all samples are added up as
+    /// `[smaller ones]` below their caller.
     pub stacks: Vec<Stack>,
 }
 
-/// Samples by what their innermost function is. They add up to all samples.
+/// Samples by kind of their innermost function. They add up to all samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Innermost {
     /// A function of a program or library.
     pub user: u64,
     /// A function of the kernel.
     pub kernel: u64,
-    /// Code of which no symbol says the name.
+    /// Code without a symbol.
     pub unnamed: u64,
 }
 
-/// A function.
+/// Kind of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -64,7 +64,7 @@ pub enum Mode {
     User,
     /// A function of the kernel.
     Kernel,
-    /// Code without a name, the kernel's or not.
+    /// Code without a name, in the kernel or not.
     Unnamed,
 }
 
@@ -75,18 +75,18 @@ pub struct Thread {
     pub task: String,
     /// Their samples.
     pub samples: u64,
-    /// The samples by what their innermost function is.
+    /// The samples by kind of their innermost function.
     pub innermost: Innermost,
     /// The samples by state, the most first.
     pub states: Vec<State>,
 }
 
-/// Activity of threads.
+/// State of threads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct State {
     /// `user mode`, `in CALL`, `in a system call`, `page fault`, `interrupt` or `unknown`.
     pub state: String,
-    /// The system call; null outside of one, or where it is not known which.
+    /// The system call; null outside of one, or where it is unknown.
     pub call: Option<String>,
     /// The samples.
     pub samples: u64,
@@ -95,13 +95,13 @@ pub struct State {
 /// A function.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Function {
-    /// Its name. A kernel function ends in `_[k]`; of code without a name it is the file with `[no symbol]`.
+    /// Its name. A kernel function ends in `_[k]`. Code without a name has the file's name with `[no symbol]`.
     pub function: String,
     /// Kind of function.
     pub mode: Mode,
     /// Samples in the function itself.
     pub own_samples: u64,
-    /// Samples in it and in all that it called.
+    /// Samples in it and in the functions that it called.
     pub with_calls_samples: u64,
 }
 
@@ -110,7 +110,7 @@ pub struct Function {
 pub struct Stack {
     /// The thread's name, its state, then functions, each called by the one before.
     pub frames: Vec<String>,
-    /// Samples of which the last frame is the innermost.
+    /// Samples with the last frame as the innermost.
     pub samples: u64,
 }
 
@@ -126,7 +126,7 @@ impl Innermost {
 }
 
 impl Mode {
-    /// Says what the function named `function` is.
+    /// Returns the kind of the function named `function`.
     #[must_use]
     pub fn of(function: &str) -> Mode {
         let bare = function.strip_suffix(KERNEL);

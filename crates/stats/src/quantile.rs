@@ -1,18 +1,17 @@
 //! Quantiles that refuse when there are too few samples.
 //!
-//! A p99.9 of 200 samples is the largest of them under a name that it did not earn. Here a
-//! quantile is given only where at least [`BEYOND`] samples are expected on its thinner side,
-//! so that one sample more or less does not decide it; the median, which has half of the
-//! samples on either side, from [`MEDIAN`] samples on.
+//! A p99.9 of 200 samples is in fact the largest of them. So a quantile is given only if at least [`BEYOND`] samples
+//! are expected on its thinner side, so that one sample more or less does not decide it. The median has half of the
+//! samples on either side, and needs [`MEDIAN`] samples.
 //!
-//! A quantile describes the samples of its runs. It carries no interval, because samples of
-//! one run resemble each other: for that, see [`bootstrap`](crate::bootstrap).
+//! A quantile describes the samples of its runs. It has no interval, because samples of one run resemble each other.
+//! For intervals, see [`bootstrap`](crate::bootstrap).
 
 use thiserror::Error;
 
 use crate::histogram::Histogram;
 
-/// Samples that must be expected beyond a quantile, on the thinner side.
+/// Samples that must be expected beyond a quantile, on its thinner side.
 pub const BEYOND: u64 = 10;
 /// Samples that a median needs.
 pub const MEDIAN: u64 = 5;
@@ -21,23 +20,19 @@ pub const MEDIAN: u64 = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 #[error("n too small ({have} samples; {} needs {need})", label(*quantile))]
 pub struct TooFew {
-    /// Which quantile, from 0 to 1.
+    /// The quantile, from 0 to 1.
     pub quantile: f64,
-    /// Samples that there are.
+    /// Number of samples.
     pub have: u64,
-    /// Samples that it needs.
+    /// Number of samples that it needs.
     pub need: u64,
 }
 
-/// The value, in nanoseconds, that a share `q` of the samples does not exceed; rounded up by
-/// at most 0.1 %.
+/// Returns the value, in nanoseconds, that a share `q` of the samples does not exceed; rounded up by at most 0.1 %.
 ///
-/// # Errors
-/// [`TooFew`] where fewer samples were taken than [`needed`] says.
+/// # Errors [`TooFew`] if there are fewer samples than [`needed`] returns.
 ///
-/// # Panics
-/// If `q` is not between 0 and 1, both excluded: the ends are [`Histogram::min`] and
-/// [`Histogram::max`].
+/// # Panics If `q` is not between 0 and 1, both excluded. The ends are [`Histogram::min`] and [`Histogram::max`].
 pub fn quantile(histogram: &Histogram, q: f64) -> Result<u64, TooFew> {
     let too_few = TooFew {
         quantile: q,
@@ -50,14 +45,14 @@ pub fn quantile(histogram: &Histogram, q: f64) -> Result<u64, TooFew> {
     histogram.at(q).ok_or(too_few)
 }
 
-/// How many samples the quantile `q` needs: 5 for the median, 1,000 for 0.99 and for 0.01.
+/// Returns the number of samples that the quantile `q` needs: 5 for the median, 1,000 for 0.99 and for 0.01.
 ///
 /// # Panics
 /// If `q` is not between 0 and 1, both excluded.
 #[must_use]
 pub fn needed(q: f64) -> u64 {
     assert!(q > 0.0 && q < 1.0, "quantile {q} is not between 0 and 1");
-    // In whole billionths of a thousandth: 1 - 0.999 is a little more than a thousandth.
+    // Computed in billionths of a thousandth, because 1 - 0.999 is a little more than a thousandth.
     const WHOLE: f64 = 1e12;
     let tail = (q.min(1.0 - q) * WHOLE).round().max(1.0) as u64;
     if tail == WHOLE as u64 / 2 {
@@ -67,8 +62,8 @@ pub fn needed(q: f64) -> u64 {
     }
 }
 
-/// Returns the median of some figures, one a run; of an even number the mean of the two in the middle.
-/// `None` where there is none.
+/// Returns the median of figures, one per run; for an even number the mean of the two in the middle. `None` without
+/// figures.
 #[must_use]
 pub fn median(mut figures: Vec<f64>) -> Option<f64> {
     figures.sort_unstable_by(f64::total_cmp);
@@ -85,15 +80,14 @@ pub fn median_of_sorted(ascending: &[f64]) -> Option<f64> {
     ))
 }
 
-/// Returns the place, starting with 1, of the least of `n` samples in ascending order that a share `q` of them does not
-/// exceed.
+/// Returns the rank, from 1, of the least of `n` samples that a share `q` of them does not exceed.
 #[must_use]
 pub fn rank(q: f64, n: u64) -> u64 {
     ((q * n as f64).ceil() as u64).clamp(1, n.max(1))
 }
 
-/// Returns the median of `figures`, of an even number the lower of the two in the middle: a value that was seen. `None` where there
-/// is none.
+/// Returns the median of `figures`; for an even number the lower of the two in the middle, so it is one of the
+/// figures. `None` without figures.
 #[must_use]
 pub fn low_median(mut figures: Vec<f64>) -> Option<f64> {
     figures.sort_unstable_by(f64::total_cmp);
@@ -121,7 +115,7 @@ pub fn quantile_of_counts(
     reached.map(|(value, _)| value)
 }
 
-/// The quantile's usual name: `p50`, `p99.9`.
+/// Returns the quantile's usual name: `p50`, `p99.9`.
 #[must_use]
 pub fn label(q: f64) -> String {
     let digits = format!("{:.6}", q * 100.0);

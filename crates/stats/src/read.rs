@@ -1,11 +1,11 @@
-//! Files of results to runs that can be compared: ours, and those of the tools that people have.
+//! Reads result files, ours and those of other tools, as runs that can be compared.
 //!
 //! # Contract
 //!
-//! [`read`] takes a file's bytes and gives [`Read`]: the runs, and what must be the same for two files to be compared
-//! ([`compatible`]). It is pure. Bytes may be anything: what is wrong is an error with its line, never a panic; what is
-//! cut off is an error, never fewer samples. Memory taken is some three times the file's size, and 100 MB at most for one
-//! histogram of a log at a time.
+//! [`read`] takes a file's bytes and returns [`Read`]: the runs, and the parameters that two files must have in
+//! common to be compared ([`compatible`]). It is pure. Any bytes are allowed: damage is an error with its line, never
+//! a panic, and a truncated file is an error, never fewer samples. It needs about three times the file's size in
+//! memory, plus at most 100 MB for one histogram of a log at a time.
 //!
 //! | format | a run is | figures |
 //! |---|---|---|
@@ -20,14 +20,14 @@
 //! | `perf-stat` | the file, or each run of `--append` | the events |
 //! | `numbers` | a line | the number |
 //!
-//! Of a file of several benchmarks [`Options::series`] must name one. What a format has besides, and of which more is better,
-//! stands in [`Read::missing`].
+//! For a file with several benchmarks, [`Options::series`] must name one. [`Read::missing`] lists figures that are
+//! not compared, such as those of which more is better.
 //!
-//! Quantiles are given where there are enough samples ([`needed`](crate::quantile::needed)) and where they fall within the
-//! histogram: samples beyond its end are counted, but of what length they were nobody knows.
+//! Quantiles are given if there are enough samples ([`needed`](crate::quantile::needed)) and if they fall within the
+//! histogram. Samples beyond its end are counted, but their length is unknown.
 //!
-//! A histogram's samples above a threshold are counted as stalls where [`Options::stall_threshold_ns`] is given and the
-//! file says for how long it was looked. They are samples, not episodes, so [`Run::episodes`] stays unknown.
+//! A histogram's samples above a threshold count as stalls if [`Options::stall_threshold_ns`] is given and the file
+//! says how long the measurement took. They are samples, not episodes, so [`Run::episodes`] stays unknown.
 
 mod compatible;
 mod counts;
@@ -117,20 +117,21 @@ impl Unit {
     }
 }
 
-/// How to read.
+/// Options of reading.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
-    /// Kind of file; `None` to recognise it by its content.
+    /// Kind of file; `None`: by its content.
     pub format: Option<Format>,
-    /// Which question of a record; `None` for the only one that has figures.
+    /// Question of a record; `None`: the only one that has figures.
     pub question: Option<Question>,
-    /// Which series: of a record its name and parameters (`map backend=memfd n=200`; without them the question's usual latency
-    /// under the largest `n`), a log's tag, hyperfine's command (the only one), rtla's column without its CPU (`Thr`
-    /// where there is one), a benchmark of Go's or of google-benchmark's (the only one), an event of perf's (all).
+    /// Series. For a record its name and parameters (`map backend=memfd n=200`; without them the question's usual
+    /// latency under the largest `n`); for a log its tag; for hyperfine its command (default: the only one); for rtla
+    /// the column without its CPU (default: `Thr` if there is one); for Go or google-benchmark a benchmark (default:
+    /// the only one); for perf an event (default: all).
     pub series: Option<String>,
-    /// From what length on a sample is a stall, nanoseconds. `None` for what a record says, and no stalls of others.
+    /// Nanoseconds from which a sample is a stall. `None`: the threshold of a record, and no stalls in other files.
     pub stall_threshold_ns: Option<u64>,
-    /// Unit of cyclictest's latencies, for a text of which nothing tells it. A file that says another one is an error.
+    /// Unit of cyclictest's latencies, for a text that does not show it. A file that shows another unit is an error.
     pub unit: Option<Unit>,
 }
 
@@ -145,18 +146,19 @@ pub struct Read {
     pub unit: String,
     /// Unit of numbers; empty where the file does not say.
     pub number_unit: String,
-    /// Parameters that must be the same where runs are compared, by name.
+    /// Parameters that must be equal in runs that are compared, by name.
     pub parameters: BTreeMap<String, String>,
-    /// Parameters that the file cannot say: they may have any value.
+    /// Parameters that the file does not give: they may have any value.
     pub unsaid: Vec<String>,
-    /// The series of a record that [`Options::series`] selects; the runs are of the first one.
-    /// Empty of other files.
+    /// The series of a record that [`Options::series`] selects. The runs are those of the first one. Empty for other
+    /// files.
     pub series: Vec<String>,
-    /// What its question is judged by, in all setups of a record: for [`together`](fn@together). Empty where one series was asked for.
+    /// Figures by which a record's question is judged, in all setups: for [`together`](fn@together). Empty if one
+    /// series was selected.
     pub setups: Vec<Setups>,
-    /// When it was made, seconds since 1970, where the file says it.
+    /// Time of the measurement, seconds since 1970, if the file has it.
     pub started_unix_s: Option<u64>,
-    /// The machine, where the file says it.
+    /// The machine, if the file names it.
     pub environment: Option<Environment>,
     /// The runs, at least one.
     pub runs: Vec<Run>,
@@ -183,13 +185,13 @@ impl Read {
     }
 }
 
-/// Why a file cannot be read. Whoever knows its name puts that before it.
+/// Reason for which a file cannot be read. The caller puts the file's name in front.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}{why}", place(*line))]
 pub struct ReadError {
-    /// Where, from 1; `None` where it is the whole.
+    /// Line, from 1; `None` for the whole file.
     pub line: Option<usize>,
-    /// The error on one line, without control characters.
+    /// The reason on one line, without control characters.
     pub why: String,
 }
 
@@ -217,7 +219,7 @@ impl ReadError {
     }
 }
 
-/// Words from a file, which do not paint the screen and do not fill it.
+/// Returns words from a file in a form that can neither control the terminal nor fill the screen.
 fn plain(words: &str) -> String {
     let letters = words.chars().take(300);
     letters
@@ -227,8 +229,8 @@ fn plain(words: &str) -> String {
 
 /// Reads a file.
 ///
-/// # Errors
-/// [`ReadError`]: it is empty, of no known kind, damaged, cut off, or has no run or several of which none is chosen.
+/// # Errors [`ReadError`]: the file is empty, of no known kind, damaged, or truncated; or it has no run, or several
+/// series of which none is selected.
 pub fn read(bytes: &[u8], options: &Options) -> Result<Read, ReadError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(ReadError::whole("it is empty"));
@@ -258,7 +260,7 @@ pub fn read(bytes: &[u8], options: &Options) -> Result<Read, ReadError> {
     Ok(read)
 }
 
-/// A choice that the file does not offer is a mistake, and not to be passed over.
+/// Refuses an option that the file does not support, instead of ignoring it.
 fn asked(format: Format, options: &Options) -> Result<(), ReadError> {
     let has_series = !matches!(
         format,
@@ -282,16 +284,15 @@ fn asked(format: Format, options: &Options) -> Result<(), ReadError> {
     }
 }
 
-/// Recognises the kind of file by its content. Text of no other kind is numbers.
+/// Recognises the kind of file by its content. Other text counts as numbers.
 ///
-/// # Errors
-/// JSON that is damaged, or of no known tool.
+/// # Errors JSON that is damaged, or that comes from no known tool.
 pub fn recognise(bytes: &[u8]) -> Result<Format, ReadError> {
     let begin = bytes.trim_ascii_start();
     if begin.starts_with(b"{") {
         return json(text(bytes)?);
     }
-    // Headings stand at the beginning, a log's first interval soon after.
+    // Headings are at the beginning, and a log's first interval comes soon after.
     for line in begin.split(|&byte| byte == b'\n').take(200) {
         let has = |part: &[u8]| line.windows(part.len()).any(|some| some == part);
         if line.starts_with(b"# RTLA") {
@@ -328,7 +329,7 @@ fn json(text: &str) -> Result<Format, ReadError> {
         iters: Option<IgnoredAny>,
         times: Option<IgnoredAny>,
     }
-    // Of perf each line is a document.
+    // Each line of perf's output is a document of its own.
     if text
         .trim_start()
         .lines()
@@ -381,7 +382,7 @@ fn text(bytes: &[u8]) -> Result<&str, ReadError> {
     })
 }
 
-/// Refuses a text whose last line has no line feed: of a number at its end digits may be missing.
+/// Refuses a text whose last line has no line feed: the last number may lack digits.
 fn ends_with_a_line(text: &str) -> Result<(), ReadError> {
     if text.ends_with('\n') {
         return Ok(());
@@ -392,15 +393,15 @@ fn ends_with_a_line(text: &str) -> Result<(), ReadError> {
     Err(ReadError::at(line, why))
 }
 
-/// The longest line of a table, bytes. What takes a line to pieces would take many times its size.
+/// Longest line of a table, in bytes. Splitting a line takes many times its size.
 const LONGEST_LINE: usize = 16 << 10;
 
-/// The line that follows `before`, from 1.
+/// Returns the number of the line after `before`, from 1.
 fn line_of(before: &[u8]) -> usize {
     1 + before.iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// The chosen one of several, by name; without a choice the only one.
+/// Returns the series with the selected name; without a selection the only one.
 fn choose<'a, T>(
     what: &str,
     all: &'a [(String, T)],

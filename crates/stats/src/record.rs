@@ -1,6 +1,5 @@
-//! The run record: one run (a process or a boot), what was asked, of what machine, what was
-//! measured and what it shows. JSON, versioned by [`SCHEMA`]; within a version it only grows,
-//! so a reader passes over fields that it does not know.
+//! The run record: one run (a process or a boot) with its question, its machine, its measurements and their answer.
+//! JSON, versioned by [`SCHEMA`]. Within a version it only grows, so a reader skips fields that it does not know.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ use crate::overall::Overall;
 use crate::quantile::median;
 use crate::verdict::{Verdict, Word};
 
-/// The name and version of the record's form.
+/// Name and version of the record's format.
 pub const SCHEMA: &str = "stopgap.run/1";
 
 /// One run.
@@ -31,7 +30,7 @@ pub struct Run {
     pub command: Vec<String>,
     /// When it began, in seconds since 1970 (UTC).
     pub started_unix_s: u64,
-    /// How long it took, in milliseconds.
+    /// Length of the run in milliseconds.
     pub duration_ms: u64,
     /// Seed of every random choice.
     pub seed: u64,
@@ -39,29 +38,27 @@ pub struct Run {
     pub memory_budget: u64,
     /// The machine.
     pub environment: Environment,
-    /// Counters of the machine before any load; absent where nobody looked.
+    /// Counters of the machine before any load; absent where they were not read.
     pub now: Option<Now>,
-    /// One answer a question that was asked.
+    /// One answer for each question.
     pub answers: Vec<Answer>,
-    /// What all of it comes to (`check`); absent in records of other commands and before 0.2.0.
+    /// The result over all answers (`check`); absent in records of other commands and before 0.2.0.
     #[serde(default)]
     pub verdict: Option<Overall>,
-    /// Whether it was interrupted: what is here was measured, but less than was planned.
+    /// Whether it was interrupted: the figures are measured, but fewer than planned.
     pub interrupted: bool,
-    /// Peak resident memory of the tool and of its largest load child together, in bytes;
-    /// absent where it is not known.
+    /// Peak resident memory of the tool and of its largest load child together, in bytes; absent where it is unknown.
     pub peak_memory: Option<u64>,
 }
 
-/// Why a document is no run record.
+/// Reason for which a document cannot be read as a run record.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// It is no JSON, or a field is missing or of the wrong kind. The message ends with line
-    /// and column, from 1.
+    /// Invalid JSON, a missing field, or a field of the wrong kind. The message ends with line and column, from 1.
     #[error("not a run record: {0}")]
     Json(#[from] serde_json::Error),
-    /// It is a document of another kind, or of a version that this program does not know.
+    /// A document of another kind, or of a version that this program does not know.
     #[error("the document's schema is '{found}', expected '{SCHEMA}'")]
     Schema {
         /// Its schema.
@@ -80,7 +77,7 @@ impl Run {
     pub fn from_json(text: &str) -> Result<Run, RecordError> {
         let schema = schema_named_in(text)?;
         if schema != SCHEMA {
-            // A name from disk; enough of it to recognise.
+            // A name from disk is cut to a recognisable length.
             let found = schema.chars().take(80).collect();
             return Err(RecordError::Schema { found });
         }
@@ -93,18 +90,18 @@ impl Run {
 pub struct Answer {
     /// The question.
     pub question: Question,
-    /// What was asked in particular: every parameter of the probe, by its flag's name.
+    /// The parameters of the probe, by the names of its flags.
     pub parameters: BTreeMap<String, Parameter>,
     /// The answer in words.
     pub verdict: Verdict,
-    /// The answer as a number, where there is one.
+    /// The answer as a number, if there is one.
     pub figure: Option<Figure>,
-    /// Short sentences that support the verdict, most important first; the first one stands
-    /// beside the verdict on the first screen.
+    /// Short sentences that support the verdict, most important first. The first one is shown beside the verdict on
+    /// the first screen.
     pub evidence: Vec<String>,
-    /// The command or the change that would help, where the evidence names one.
+    /// The command or the change that would help, if the evidence names one.
     pub advice: Vec<String>,
-    /// With what privilege it was measured.
+    /// Privilege of the measurement.
     pub privilege: Privilege,
     /// The measurements.
     pub series: Vec<Series>,
@@ -114,15 +111,15 @@ pub struct Answer {
     pub losses: Vec<Counter>,
     /// Figures that could not be measured, and why.
     pub missing: Vec<Missing>,
-    /// Fixes that belong to the question and what they bring here, tried in the same run; the one that leads first.
-    /// `check` tries them.
+    /// Fixes for the question and their effect here, tried in the same run, the leading one first. `check` tries
+    /// them.
     #[serde(default)]
     pub fixes: Vec<Fix>,
 }
 
 impl Answer {
-    /// Whether the question was answered at all: there is a figure, and the verdict is not
-    /// that this machine cannot tell.
+    /// Returns whether the question was answered: there is a figure, and the verdict is not that this machine cannot
+    /// tell.
     #[must_use]
     pub fn answered(&self) -> bool {
         let figures = self.series.iter().any(|series| !series.blocks.is_empty());
@@ -130,7 +127,7 @@ impl Answer {
     }
 }
 
-/// Makes parameters of an answer or a series from their names and values.
+/// Makes the parameters of an answer or a series from names and values.
 #[must_use]
 pub fn parameters<const N: usize>(pairs: [(&str, Parameter); N]) -> BTreeMap<String, Parameter> {
     pairs.map(|(name, value)| (name.to_owned(), value)).into()
@@ -140,7 +137,7 @@ pub fn parameters<const N: usize>(pairs: [(&str, Parameter); N]) -> BTreeMap<Str
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Parameter {
-    /// A count or a size in the unit that the name says.
+    /// A count, or a size in the unit of its name.
     Number(u64),
     /// A word.
     Word(String),
@@ -174,9 +171,9 @@ pub struct Figure {
     pub value: f64,
     /// Its unit, as `us`, `switches/rt`, `x`.
     pub unit: String,
-    /// Lower end of its 95 % interval; absent where the data cannot bound it.
+    /// Lower end of its 95 % interval; absent where the data gives no bound.
     pub low: Option<f64>,
-    /// Upper end of its 95 % interval; absent where the data cannot bound it.
+    /// Upper end of its 95 % interval; absent where the data gives no bound.
     pub high: Option<f64>,
 }
 
@@ -203,18 +200,18 @@ impl Figure {
     }
 }
 
-/// Measurements of one quantity under one set of parameters, a block a run.
+/// Measurements of one quantity under one set of parameters, one block per run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
     /// The quantity, as `map`, `first touch`, `switches`.
     pub name: String,
     /// Unit of every number in it, as `ns`, `switches/rt`.
     pub unit: String,
-    /// Under what parameters, as `n`, `backend`, `cpus`.
+    /// Parameters, as `n`, `backend`, `cpus`.
     pub parameters: BTreeMap<String, Parameter>,
-    /// The runs; empty where [`Series::error`] says why.
+    /// The runs; empty where [`Series::error`] gives the reason.
     pub blocks: Vec<Block>,
-    /// Why there is no number; a failed step is an error here, never a number.
+    /// Reason why there is no number. A failed step is an error here, never a number.
     pub error: Option<String>,
 }
 
@@ -249,7 +246,7 @@ impl Series {
         self.blocks.iter().map(|block| block.value).collect()
     }
 
-    /// The parameter of that name, where it is a word.
+    /// Returns the parameter of that name, if it is a word.
     #[must_use]
     pub fn word(&self, parameter: &str) -> Option<&str> {
         match self.parameters.get(parameter)? {
@@ -258,7 +255,7 @@ impl Series {
         }
     }
 
-    /// The parameter of that name, where it is a number.
+    /// Returns the parameter of that name, if it is a number.
     #[must_use]
     pub fn number(&self, parameter: &str) -> Option<u64> {
         match self.parameters.get(parameter)? {
@@ -267,20 +264,20 @@ impl Series {
         }
     }
 
-    /// The median of the runs' figures; `None` where there is no run.
+    /// Returns the median of the runs' figures; `None` without runs.
     #[must_use]
     pub fn median(&self) -> Option<f64> {
         median(self.values())
     }
 
-    /// The least and the greatest of the runs' figures; `None` where there is no run.
+    /// Returns the least and the greatest of the runs' figures; `None` without runs.
     #[must_use]
     pub fn range(&self) -> Option<(f64, f64)> {
         let values = self.blocks.iter().map(|block| (block.value, block.value));
         values.reduce(|(least, most), (value, _)| (least.min(value), most.max(value)))
     }
 
-    /// All samples of a latency, of all runs; empty where it is none.
+    /// Returns all samples of a latency over all runs; empty for other quantities.
     #[must_use]
     pub fn pooled(&self) -> Histogram {
         let mut pooled = Histogram::new();
@@ -291,15 +288,14 @@ impl Series {
     }
 }
 
-/// One run's share of a series.
+/// The part of a series from one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Block {
-    /// Number of the run within the process, from 0. Blocks with the same number were taken
-    /// in the same run.
+    /// Number of the run within the process, from 0. Blocks with the same number were measured in the same run.
     pub run: u32,
     /// When it began, nanoseconds on the monotonic clock.
     pub start_ns: u64,
-    /// How many samples are behind it.
+    /// Number of samples.
     pub samples: u64,
     /// The run's figure: the median of a latency, the mean of a count. In the series' unit.
     pub value: f64,
@@ -327,25 +323,25 @@ impl Block {
 /// Stall episodes of a block.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stalls {
-    /// From what length on it counts as a stall, nanoseconds.
+    /// Nanoseconds from which a sample is a stall.
     pub threshold_ns: u64,
     /// The first [`Stalls::KEPT`] episodes.
     pub episodes: Vec<Stall>,
-    /// How many there were in all.
+    /// Number of all episodes.
     pub count: u64,
 }
 
 impl Stalls {
-    /// Episodes kept a block: enough to see when, not enough to fill a disk.
+    /// Most episodes that are kept per block: enough to see when, not enough to fill a disk.
     pub const KEPT: usize = 100;
 }
 
 /// One stall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stall {
-    /// When it began, nanoseconds on the monotonic clock.
+    /// Its begin, nanoseconds on the monotonic clock.
     pub start_ns: u64,
-    /// How long it lasted, nanoseconds.
+    /// Its length in nanoseconds.
     pub length_ns: u64,
 }
 
@@ -539,7 +535,7 @@ mod tests {
             let mut left = at;
             replace(&mut value, &mut left, &with);
             if let Ok(run) = Run::from_json(&value.to_string()) {
-                // Whatever was accepted can be written, and is the same when read.
+                // An accepted document can be written, and is the same when it is read.
                 prop_assert_eq!(Run::from_json(&run.to_json()).expect("reads back"), run);
             }
         }

@@ -10,20 +10,20 @@ use crate::record::Figure;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Word {
-    /// Cost does not grow: the interval for cost(largest N)/cost(1,000) lies below 2, and the
-    /// positive control grew as it must.
+    /// Cost does not grow: the interval for cost(largest N)/cost(1,000) is below 2, and the positive control grew as
+    /// expected.
     Flat,
     /// Cost grows.
     Grows,
-    /// More than the least that is possible.
+    /// More than the possible least.
     Excess,
     /// Stalls were seen.
     Stalls,
-    /// A wait that the trace cannot tell from a wait for work.
+    /// A wait that may have been a stall or a wait for work; the trace cannot tell.
     Waiting,
-    /// Looked for where it could have been seen, and not there.
+    /// Searched where it could have been seen, and not found.
     Clean,
-    /// This machine or this user cannot answer.
+    /// This machine or this user cannot give an answer.
     Unsupported,
     /// The data does not decide.
     Inconclusive,
@@ -52,33 +52,31 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// `text` must begin with the word.
+    /// Creates a verdict. `text` must begin with the word.
     ///
-    /// # Panics
-    /// In debug builds, where it does not.
+    /// # Panics In debug builds, if `text` does not.
     pub fn new(word: Word, text: impl Into<String>) -> Verdict {
         let text = text.into();
         debug_assert!(text.starts_with(&word.to_string()), "{word}: {text}");
         Verdict { word, text }
     }
 
-    /// `inconclusive: why`.
+    /// Creates the verdict `inconclusive: why`.
     #[must_use]
     pub fn inconclusive(why: &str) -> Verdict {
         Verdict::new(Word::Inconclusive, format!("inconclusive: {why}"))
     }
 
-    /// `unsupported: why`.
+    /// Creates the verdict `unsupported: why`.
     #[must_use]
     pub fn unsupported(why: &str) -> Verdict {
         Verdict::new(Word::Unsupported, format!("unsupported: {why}"))
     }
 }
 
-/// `1.92x (1.84..2.01)`, `3.62 us (3.50..3.74)`: the value to three significant digits, the
-/// ends to as many decimals, the unit as it is. An end of another order of magnitude has three
-/// significant digits of its own: `0.0195x (0.0010..158)`. A unit of `x` (times) stands without a
-/// space; an empty one leaves nothing.
+/// Returns `1.92x (1.84..2.01)`, `3.62 us (3.50..3.74)`: the value to three significant digits, the ends to as many
+/// decimals, and the unit. An end of another order of magnitude has three significant digits of its own: `0.0195x
+/// (0.0010..158)`. A unit of `x` (times) has no space in front; an empty one leaves none.
 #[must_use]
 pub fn format_interval(value: f64, low: f64, high: f64, unit: &str) -> String {
     let (low, high) = (end_text(low, value), end_text(high, value));
@@ -86,11 +84,11 @@ pub fn format_interval(value: f64, low: f64, high: f64, unit: &str) -> String {
     format!("{value} ({low}..{high})")
 }
 
-/// An end of an interval around `value`.
+/// Returns the text of an end of an interval around `value`.
 fn end_text(end: f64, value: f64) -> String {
     let (own, shared) = (decimals(end), decimals(value));
-    // One decimal more or less than it needs keeps the numbers alike; with more of them a large end has digits that mean
-    // nothing, and a small one would read as 0.
+    // One decimal more or less than needed keeps the numbers alike. With more decimals, a large end has meaningless
+    // digits; with fewer, a small end would read as 0.
     let digits = if end == 0.0 || own.abs_diff(shared) < 2 {
         shared
     } else {
@@ -99,8 +97,8 @@ fn end_text(end: f64, value: f64) -> String {
     format!("{end:.digits$}")
 }
 
-/// [`format_interval`] of a figure; the value alone where it has no interval, and
-/// `(at least 1.84)`, `(at most 2.01)` where it has one end.
+/// Returns [`format_interval`] of a figure; only the value without an interval, and `(at least 1.84)` or `(at most
+/// 2.01)` with one end.
 #[must_use]
 pub fn figure_text(figure: &Figure) -> String {
     let end = |end| end_text(end, figure.value);
@@ -113,7 +111,7 @@ pub fn figure_text(figure: &Figure) -> String {
     }
 }
 
-/// `1 run`, `2 runs`.
+/// Returns `1 run`, `2 runs`.
 #[must_use]
 pub fn runs_text(count: usize) -> String {
     let s = if count == 1 { "" } else { "s" };
@@ -127,8 +125,8 @@ fn with_unit(value: f64, digits: usize, unit: &str) -> String {
     }
 }
 
-/// Decimals that show `value` with three significant digits; at most six, since what is smaller
-/// has the wrong unit.
+/// Returns the number of decimals that show `value` with three significant digits; at most six, because smaller
+/// values need another unit.
 pub(crate) fn decimals(value: f64) -> usize {
     // Rounding may add a digit: 9.996 is shown as 10.0.
     let mut least = 99.95;
@@ -163,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Neither digits that mean nothing, nor a 0 that is none.
+    /// There are no meaningless digits, and no 0 for a value that is not 0.
     #[test]
     fn a_wide_interval_reads_as_well_as_a_narrow_one() {
         for (value, low, high, shown) in [

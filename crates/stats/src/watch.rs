@@ -1,16 +1,16 @@
-//! What `stopgap watch` says, JSON `stopgap.watch/3`: one document a stall, one at the end.
+//! Output of `stopgap watch`, JSON `stopgap.watch/3`: one document per stall, and one at the end.
 //!
-//! All times are nanoseconds on the trace's clock (`CLOCK_MONOTONIC`), but for `unix_s`.
+//! All times are nanoseconds on the trace's clock (`CLOCK_MONOTONIC`), except `unix_s`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::explain::{Findings, Waiting};
 
-/// The name and version of the documents' form.
+/// Name and version of the documents' format.
 pub const SCHEMA: &str = "stopgap.watch/3";
 
-/// One document, a line of standard output with `--json`.
+/// One document: a line of standard output with `--json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Document {
     /// [`SCHEMA`].
@@ -29,7 +29,7 @@ pub struct Document {
 pub enum Told {
     /// A stall was caught.
     Stall(Page),
-    /// The watch is over.
+    /// The watch has ended.
     End(End),
 }
 
@@ -39,37 +39,37 @@ pub struct Page {
     /// When and why it was written.
     #[serde(flatten)]
     pub stall: Stall,
-    /// The explanation, by the trigger that tells most.
+    /// The cause of the leading trigger.
     pub cause: Cause,
-    /// That of each trigger, in their order; null where the trace has none.
+    /// The cause of each trigger, in the order of triggers; null where the trace has none.
     pub causes: Vec<Option<Cause>>,
     /// The trace file; null where it could not be written.
     pub trace: Option<String>,
     /// The page for people; null where it could not be written.
     pub page: Option<String>,
-    /// Of map growth: the code that mapped, most calls first.
+    /// Code that mapped, most calls first, if mappings grew.
     #[serde(default)]
     pub mapped_by: Vec<MappedBy>,
-    /// Explanation of the trace, from [`Stall::from_ns`] in the buffers onwards.
+    /// Explanation of the trace, since [`Stall::from_ns`].
     pub findings: Findings,
 }
 
 /// When and why a window was written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stall {
-    /// When, in seconds since 1970, UTC.
+    /// Time of the stall, in seconds since 1970, UTC.
     pub unix_s: u64,
-    /// Triggers that fired, the first first; never empty.
+    /// Triggers that fired, in the order of time; never empty.
     pub triggers: Vec<Trigger>,
-    /// The window that the stall is looked for in.
+    /// Begin of the window that contains the stall.
     pub begin_ns: u64,
-    /// Its end.
+    /// End of that window.
     pub end_ns: u64,
-    /// The trace has nothing from before.
+    /// Begin of the trace.
     pub from_ns: u64,
-    /// When the trace was taken: it ends there. The watch goes on.
+    /// When the trace was taken, which is its end. The watch goes on.
     pub taken_ns: u64,
-    /// Triggers since the window before that were too near to it to write another.
+    /// Triggers since the last window that were too close to it for another one.
     pub suppressed: u64,
 }
 
@@ -93,53 +93,54 @@ pub enum TriggerKind {
     CpuQuota,
     /// A signal stopped a process (state T).
     Stopped,
-    /// A process maps more and more, and would come to the kernel's limit.
+    /// The mappings of a process grow and will reach the kernel's limit.
     MapGrowth,
     /// A program marked a moment.
     Mark,
     /// A thread's frame took longer than the period of its rhythm.
     Frame,
-    /// The watch, or the machine, ended without a word: these are its last seconds.
+    /// The watch or the machine ended unexpectedly. These are the last seconds before.
     CutOff,
-    /// Somebody asked (SIGUSR1).
+    /// Somebody requested it (SIGUSR1).
     Request,
 }
 
 /// A trigger that fired.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Trigger {
-    /// What.
+    /// Kind of the trigger.
     pub kind: TriggerKind,
-    /// When it was seen.
+    /// When it fired.
     pub at_ns: u64,
-    /// When the thread began to lose time, or its frame; null where no thread did.
+    /// When the thread's loss or its frame began; null where no thread lost time.
     pub begin_ns: Option<u64>,
-    /// Pressure: how long some task waited within the window. A thread: the time that it lost, or
-    /// had lost so far; of a frame how late it is. Null of a request, and where it could not be measured.
+    /// For pressure: how long at least one task waited within the window. For a thread: the time that it lost, or had
+    /// lost so far. For a frame: how late it is. Null for a request, and where it could not be measured.
     pub measured_ns: Option<u64>,
-    /// From when on it fires; null of a request and of a mark.
+    /// The least measured value at which it fires; null for a request and for a mark.
     pub threshold_ns: Option<u64>,
-    /// Pressure: the window. A frame: the period of its rhythm.
+    /// For pressure: the window. For a frame: its period.
     pub window_ns: Option<u64>,
-    /// Pressure: its file, where it is a cgroup's.
+    /// For pressure of a cgroup: the cgroup's file.
     pub group: Option<String>,
-    /// The system call that the thread was in, `fault` of a page fault; null outside of both. A frame: that in which the thread waits
-    /// for the next one; null of frames by marks.
+    /// The system call of the thread, or `fault` for a page fault; null outside of both. For a frame: the call in
+    /// which the thread waits for the next frame; null for frames by marks.
     pub call: Option<String>,
-    /// The name of a mark, also of that by which a frame ends.
+    /// The name of a mark, or of the mark that ends a frame.
     pub mark: Option<String>,
     /// The process of the thread.
     pub pid: Option<u32>,
     /// The thread.
     pub tid: Option<u32>,
-    /// Its name, where it is known.
+    /// The thread's name, if it is known.
     pub task: Option<String>,
     /// Whether the thread still lost time when it fired.
     pub open: bool,
     /// Growth of a process's mappings; `measured_ns` is the time to the limit.
     #[serde(default)]
     pub growth: Option<Growth>,
-    /// The signal that stopped a process, and its sender; null of other triggers, and where the trace has no such signal.
+    /// The signal that stopped a process, and its sender; null for other triggers, and where the trace has no such
+    /// signal.
     #[serde(default)]
     pub stopped_by: Option<Sender>,
 }
@@ -149,34 +150,34 @@ pub struct Trigger {
 pub struct Sender {
     /// The signal's number.
     pub signal: u32,
-    /// The thread that sent it, or on whose CPU the kernel did.
+    /// The thread that sent it, or that had the CPU when the kernel sent it.
     pub tid: u32,
-    /// Its name, where it is known.
+    /// The sender's name, if it is known.
     pub task: Option<String>,
 }
 
-/// Mappings of a process that become more.
+/// Growth of the mappings of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Growth {
-    /// How many it has.
+    /// Number of mappings.
     pub maps: u64,
-    /// How many it may have: `vm.max_map_count`.
+    /// Most mappings that the kernel allows: `vm.max_map_count`.
     pub limit: u64,
-    /// How many come in an hour, by the window before.
+    /// Growth per hour, over the last window.
     pub per_hour: u64,
 }
 
 /// Code that added mappings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MappedBy {
-    /// Calls by this stack while it was looked at.
+    /// Calls with this stack during the observation.
     pub calls: u64,
     /// Functions of the program, outermost first.
     pub frames: Vec<String>,
 }
 
 impl Trigger {
-    /// Returns a trigger of which nothing is known but its kind, and when it fired.
+    /// Returns a trigger with a kind and a time; nothing else of it is known.
     #[must_use]
     pub fn new(kind: TriggerKind, at_ns: u64) -> Trigger {
         Trigger {
@@ -202,17 +203,17 @@ impl Trigger {
 /// Explanation of a stall.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cause {
-    /// As `cause` of a part in `stopgap.explain/2`: `memcg-reclaim`, `mmap_lock`, ...; `unknown` where
-    /// nothing in the trace explains it; `map-growth` of that.
+    /// As `cause` of a part in `stopgap.explain/2`: `memcg-reclaim`, `mmap_lock`, ...; `unknown` where nothing in the
+    /// trace explains it; `map-growth` for growing mappings.
     pub word: String,
-    /// In words, with its numbers: the chain from the waiting thread to who or what it waited for.
+    /// In words and numbers: the chain from the waiting thread to the cause.
     pub text: String,
     /// Share of the time lost within the stall, 0 to 1; null where there was none.
     pub share: Option<f64>,
-    /// Who or what is at the end of most of it; null where nothing is known of it.
+    /// The thread or thing at the end of most of that time; null where it is unknown.
     pub culprit: Option<Culprit>,
-    /// The waits of the stall with their chains, as `chains.waiting` of `stopgap.explain/2`: those with the cause first, then the
-    /// others, the most time first.
+    /// The waits of the stall with their chains, as `chains.waiting` of `stopgap.explain/2`. Waits with the cause
+    /// come first, then the others, the most time first.
     pub waiting: Vec<Waiting>,
 }
 
@@ -223,28 +224,28 @@ pub struct Culprit {
     pub cause: String,
     /// In words.
     pub text: String,
-    /// Name of the thread; null of something that is none.
+    /// Name of the thread; null if the culprit is no thread.
     pub task: Option<String>,
-    /// The thread; null where it is several or none.
+    /// The thread; null for several threads or none.
     pub tid: Option<u32>,
     /// Share of the time lost within the stall, 0 to 1.
     pub share: f64,
 }
 
-/// How a watch went.
+/// Summary of a watch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct End {
     /// Stalls that were written.
     pub stalls: u64,
-    /// Triggers that were too near to the one before.
+    /// Triggers that were too close to the last window.
     pub suppressed: u64,
-    /// Stalls of which no window or page could be written.
+    /// Stalls whose window or page could not be written.
     pub failed: u64,
-    /// How long it watched.
+    /// Length of the watch.
     pub watched_ns: u64,
-    /// Why it ended.
+    /// Why the watch ended.
     pub why: String,
-    /// Threads whose frames were asked for and had a rhythm, most late frames first.
+    /// Watched threads whose frames have a rhythm, most late frames first.
     #[serde(default)]
     pub frames: Vec<Rhythm>,
 }
@@ -258,22 +259,22 @@ pub struct Rhythm {
     pub tid: u32,
     /// Its name.
     pub task: String,
-    /// The call in which it waits for its next frame; null of frames by marks.
+    /// The call in which it waits for its next frame; null for frames by marks.
     pub call: Option<String>,
-    /// The mark by which its frames end.
+    /// The mark that ends its frames.
     pub mark: Option<String>,
-    /// The period, as it was last.
+    /// The last period.
     pub period_ns: u64,
     /// Frames that were seen.
     pub frames: u64,
     /// Frames that were late by the limit or more.
     pub late: u64,
-    /// How late the latest of them was; null where none was.
+    /// How late the latest frame was; null where none was late.
     pub latest_ns: Option<u64>,
 }
 
 impl Document {
-    /// `told` by this `version`.
+    /// Returns a document of this `version`.
     #[must_use]
     pub fn new(version: &str, told: Told) -> Document {
         Document {
@@ -283,7 +284,7 @@ impl Document {
         }
     }
 
-    /// The document as one line of JSON, without a line feed.
+    /// Returns the document as one line of JSON, without a line feed.
     ///
     /// # Panics
     /// Never: strings, finite numbers and lists have a JSON form.

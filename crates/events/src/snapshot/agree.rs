@@ -1,39 +1,38 @@
-//! Whether what a snapshot says twice agrees: free memory by `free_blocks`, by migrate type and by
-//! the layout. They were read one after the other, so they may be a little apart; where they are
-//! further apart than this allows, whoever takes the snapshot says so under `missing`, and a
-//! reader refuses one that does not say it.
+//! Compares the facts that a snapshot has twice: free memory by `free_blocks`, by migrate type and by layout. They
+//! were read one after the other, so they may differ a little. If they differ by more, the program that takes the
+//! snapshot adds a line to `missing`, and a reader refuses a snapshot without that line.
 //!
-//! Pages on per-CPU lists are in none of the three, so however long these lists are, they set
-//! nothing apart; filled or drained between two readings they do. Before Linux 4.6 a layout has
-//! only the first page of each free block, and so is apart and said to be.
+//! Pages on per-CPU lists are in none of the three. So long lists make no difference, but filling or draining them
+//! between two readings does. Before Linux 4.6 a layout has only the first page of each free block. Such a layout
+//! differs, and has the line.
 
 use std::fmt;
 
 use super::{Snapshot, Zone, sum, unusable_index};
 use crate::units::Pages;
 
-/// The entry under `missing` for a layout that is apart from the free blocks.
+/// The entry of `missing` for a layout that differs from the free blocks.
 pub const LAYOUT_OF_SAME_MOMENT: &str = "layout and free blocks of the same moment";
-/// What stands under `missing` where the migrate types are apart from the free blocks.
+/// The entry of `missing` for migrate types that differ from the free blocks.
 pub const TYPES_OF_SAME_MOMENT: &str = "free blocks by migrate type of the same moment";
 
-/// How far the unusable indices of all memory may be apart.
+/// Largest difference between two unusable indices of all memory.
 const INDEX_APART: f64 = 0.02;
 /// One in this many of a zone's managed pages may be free in one reading and not in the other.
 const ONE_IN: u64 = 50;
 
-/// A zone of which two readings of what is free are further apart than the time between them explains.
+/// A zone with two readings of its free memory that differ by more than the time between them explains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Apart {
     /// The zone's node.
     pub node: u32,
     /// The zone's name.
     pub zone: String,
-    /// The order at which they are furthest apart.
+    /// The order with the largest difference.
     pub order: u32,
-    /// Where the other figure is from: its layout or its migrate types.
+    /// Source of the other figure: the zone's layout or its migrate types.
     pub source: &'static str,
-    /// Pages that are free in blocks of this order and larger by it.
+    /// Free pages in blocks of at least this order, by that source.
     pub other: Pages,
     /// The same by `free_blocks`.
     pub counted: Pages,
@@ -56,34 +55,34 @@ impl fmt::Display for Apart {
 }
 
 impl Snapshot {
-    /// The zone whose layout is furthest from its `free_blocks`, where the unusable index of all
-    /// zones is more than 0.02 apart at some order, or the free pages of a zone by more than a
-    /// fiftieth of what it manages and two blocks of the largest order.
+    /// Returns the zone whose layout differs most from its `free_blocks`. The difference must be large enough: the
+    /// unusable index of all zones by more than 0.02 at some order, or the free pages of a zone by more than a
+    /// fiftieth of its managed pages plus two blocks of the largest order.
     #[must_use]
     pub fn layout_apart(&self) -> Option<Apart> {
         let layouts: Vec<_> = self.zones.iter().map(Zone::free_blocks_of_layout).collect();
-        // Sums over all zones, where each has one.
+        // Sums over all zones, if each zone has a layout.
         let all: Option<Vec<Vec<u64>>> = layouts.iter().cloned().collect();
         let index =
             all.is_some_and(|all| indices_apart(&sum(all.into_iter()), &self.free_blocks()));
         self.furthest(&layouts, "its layout", index)
     }
 
-    /// The zone whose free blocks by migrate type are furthest from its `free_blocks`, where they
-    /// are apart by as many pages. Orders that the kernel did not count to their end are left out.
+    /// Returns the zone whose free blocks by migrate type differ most from its `free_blocks`, if the free pages
+    /// differ by as much as for layouts. Orders whose counting the kernel stopped are left out.
     #[must_use]
     pub fn types_apart(&self) -> Option<Apart> {
         let types: Vec<_> = self.zones.iter().map(of_types).collect();
         self.furthest(&types, "its migrate types", false)
     }
 
-    /// Whether this stands under `missing`.
+    /// Returns whether `missing` has this entry.
     #[must_use]
     pub fn says_missing(&self, what: &str) -> bool {
         self.missing.iter().any(|missing| missing.what == what)
     }
 
-    /// The largest of the differences that are not allowed; `anyway`, the largest of all.
+    /// Returns the largest difference that is not allowed; with `anyway`, the largest difference of all.
     fn furthest(
         &self,
         blocks: &[Option<Vec<u64>>],
@@ -117,17 +116,17 @@ fn indices_apart(one: &[u64], other: &[u64]) -> bool {
         .any(|(one, other)| (one.index - other.index).abs() > INDEX_APART)
 }
 
-/// Pages that a zone's readings may be apart. In a small zone one page taken splits a large block.
+/// Returns by how many pages a zone's readings may differ. In a small zone, a single taken page splits a large block.
 fn allowed(zone: &Zone) -> u64 {
     zone.managed.0 / ONE_IN + two_largest(zone)
 }
 
-/// Pages of two blocks of the zone's largest order. Above order 16 there are none anywhere.
+/// Returns the pages of two blocks of the zone's largest order. No kernel has orders above 16.
 pub(super) fn two_largest(zone: &Zone) -> u64 {
     2 << zone.largest_order().min(16)
 }
 
-/// Pages that are free in blocks of each order and larger.
+/// Returns the free pages in blocks of at least each order.
 fn usable(blocks: &[u64]) -> Vec<u64> {
     let mut usable = vec![0; blocks.len()];
     let mut sum: u64 = 0;
@@ -139,7 +138,7 @@ fn usable(blocks: &[u64]) -> Vec<u64> {
     usable
 }
 
-/// Free blocks of all migrate types; where one was not counted, as many as `free_blocks` has.
+/// Returns the free blocks of all migrate types. If one type was not counted, the number of `free_blocks` stands in.
 fn of_types(zone: &Zone) -> Option<Vec<u64>> {
     let types = zone.by_type.as_ref()?;
     let of_order = |(order, &counted): (usize, &u64)| {

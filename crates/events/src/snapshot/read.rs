@@ -11,38 +11,37 @@ use super::{Apart, Kind, LAYOUT_OF_SAME_MOMENT, SCHEMA, Snapshot, TYPES_OF_SAME_
 use crate::bounded;
 use crate::units::{Bytes, Pages};
 
-/// The largest file that is read, 256 MiB: the layout of 400 GiB of which no two neighbouring pages
-/// are alike, ten times and more what such memory usually takes.
+/// Largest file that is read, 256 MiB. That is the layout of 400 GiB without two equal neighbouring pages, at least
+/// ten times what such memory usually takes.
 pub const MOST_BYTES: u64 = 1 << 28;
-/// More than any address has bits.
+/// Most orders: more than any address has bits.
 const MOST_ORDERS: usize = 64;
 /// Bits of a physical address, the most of any architecture (RISC-V).
 const ADDRESS_BITS: u32 = 56;
-/// Characters of a file's own words in an error.
+/// Most characters of a file's own words in an error.
 const LONGEST: usize = 60;
 
-/// What is wrong with a snapshot: one line, without the name of the file, which whoever opened it
-/// knows.
+/// Reason for which a snapshot cannot be used: one line without the file's name. The caller knows the name.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// It cannot be read.
+    /// The file cannot be read.
     Read(io::Error),
     /// It is larger than [`MOST_BYTES`].
     TooLarge,
-    /// It ends in the middle: its writing was interrupted, or its copying.
+    /// The file is truncated: its writing or its copying was interrupted.
     CutShort,
-    /// It is no JSON, or not with what a snapshot has.
+    /// The file is no JSON, or a field is missing or of the wrong kind.
     Json(String),
-    /// It is another document, or of a version that is not known here.
+    /// A document of another kind, or of an unknown version.
     Schema(String),
     /// Its content is impossible; the text has the place (zone, section) and the reason.
     Wrong(String),
-    /// Its base pages are of another size than is needed.
+    /// The base pages have another size than the needed one.
     PageSize {
-        /// The schema found.
+        /// The size in the snapshot.
         has: Bytes,
-        /// The schema needed.
+        /// The needed size.
         needed: Bytes,
     },
 }
@@ -88,23 +87,21 @@ impl std::error::Error for Error {
     }
 }
 
-/// The member that every document of ours has, in any version.
+/// The field that every document of ours has, in any version.
 #[derive(Deserialize)]
 struct Head {
     schema: String,
 }
 
 impl Snapshot {
-    /// Reads a snapshot to its end and checks it. Holds the text and what is made of it at once:
-    /// twice the size of the file.
+    /// Reads a whole snapshot and checks it. Needs twice the file's size in memory.
     ///
-    /// # Errors
-    /// Each variant of [`Error`] but [`Error::PageSize`].
+    /// # Errors Each variant of [`Error`] except [`Error::PageSize`].
     pub fn read(input: impl Read) -> Result<Snapshot, Error> {
         Snapshot::from_json(&up_to(input, MOST_BYTES)?)
     }
 
-    /// A snapshot from its JSON text.
+    /// Reads a snapshot from its JSON text.
     ///
     /// # Errors
     /// As [`Snapshot::read`].
@@ -118,19 +115,18 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Writes it as JSON, to be read by [`Snapshot::read`].
+    /// Writes the snapshot as JSON, for [`Snapshot::read`].
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn write(&self, out: impl io::Write) -> io::Result<()> {
         serde_json::to_writer_pretty(out, self).map_err(io::Error::from)
     }
 
-    /// Whether what it says can be: no more free than is managed, sections that add up, letters
-    /// that are kinds, and nothing that contradicts itself without saying so. Every snapshot that was read has passed it.
+    /// Checks that the snapshot is possible: not more pages are free than managed, sections add up, letters are
+    /// kinds, and contradictions are listed as missing. Every snapshot that was read has passed this check.
     ///
-    /// # Errors
-    /// [`Error::Wrong`], [`Error::Schema`].
+    /// # Errors [`Error::Wrong`], [`Error::Schema`].
     pub fn check(&self) -> Result<(), Error> {
         if self.schema != SCHEMA {
             return Err(Error::Schema(shown(&self.schema)));
@@ -162,7 +158,7 @@ impl Snapshot {
         self.check_agreement()
     }
 
-    /// Refuses what contradicts itself and does not say so.
+    /// Refuses a snapshot with a contradiction that it does not list.
     fn check_agreement(&self) -> Result<(), Error> {
         let unsaid = |apart: Option<Apart>, what| apart.filter(|_| !self.says_missing(what));
         let apart = unsaid(self.layout_apart(), LAYOUT_OF_SAME_MOMENT)
@@ -176,7 +172,7 @@ impl Snapshot {
     }
 }
 
-/// The whole of `input`, where it has no more than `most` bytes.
+/// Returns all of `input`, if it has at most `most` bytes.
 pub(super) fn up_to(input: impl Read, most: u64) -> Result<Vec<u8>, Error> {
     bounded::read(input, Bytes(most)).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => Error::TooLarge,
@@ -192,13 +188,13 @@ fn json(error: &serde_json::Error) -> Error {
     Error::Json(shown(&error.to_string()))
 }
 
-/// Words of a file on one line of a sane length.
+/// Returns words of a file on one line of limited length.
 pub(super) fn shown(words: &str) -> String {
     let all: Vec<char> = words.chars().flat_map(char::escape_debug).collect();
     if all.len() <= 2 * LONGEST {
         return all.into_iter().collect();
     }
-    // Both ends: serde_json names the place at the end.
+    // Both ends are kept: serde_json names the place at the end.
     let (first, last) = (&all[..LONGEST], &all[all.len() - LONGEST..]);
     let dots = ['.', '.', '.'];
     first.iter().chain(&dots).chain(last).collect()
@@ -223,7 +219,7 @@ fn check_zone(zone: &Zone, snapshot: &Snapshot) -> Result<(), String> {
             marks.min.0, marks.low.0, marks.high.0
         ));
     }
-    // A tiny zone's min is 32 pages all the same, and a boosted mark lies a pageblock higher.
+    // The min mark of a tiny zone is 32 pages all the same, and a boosted mark is a pageblock higher.
     if marks.high.0 > managed.saturating_add(two_largest(zone)) {
         return Err(format!(
             "watermark high is {} pages, but only {managed} are managed",
@@ -249,7 +245,7 @@ fn check_zone(zone: &Zone, snapshot: &Snapshot) -> Result<(), String> {
         }
         check_blocks(&of_type.free_blocks, managed).map_err(wrong)?;
         let pages = |order| u128::from(of_type.pageblocks) << order;
-        // The first and the last may be the zone's in part.
+        // The first and the last block may be only partly in the zone.
         let room = |order| u128::from(zone.pages.0) + (2u128 << order);
         if snapshot
             .pageblock_order
@@ -269,7 +265,7 @@ fn at_most(what: &str, one: Pages, of: &str, other: Pages) -> Result<(), String>
     Err(format!("{} pages {what}, but only {} {of}", one.0, other.0))
 }
 
-/// Whether free blocks by order, as far as they are known, fit into `managed` pages.
+/// Returns whether free blocks by order, as far as they are known, fit into `managed` pages.
 fn check_blocks(blocks: &[Option<u64>], managed: u64) -> Result<(), String> {
     let mut pages: u128 = 0;
     for (order, &count) in blocks.iter().enumerate() {

@@ -152,11 +152,11 @@ impl Graph {
         };
         self.file_locks.naps -= naps.len();
         for nap in naps {
-            self.tells_nap(holder, nap);
+            self.follow_holder(holder, nap);
         }
     }
 
-    fn tells_nap(&mut self, holder: u32, nap: Nap) {
+    fn follow_holder(&mut self, holder: u32, nap: Nap) {
         let mut behind = Line::default();
         let time = (nap.left, nap.woken);
         let (threads, paths) = (&self.threads, &mut self.paths);

@@ -290,7 +290,7 @@ pub(crate) fn sleeps_on_purpose(wait: &Wait) -> bool {
 }
 
 /// Result for a stack of the kernel: the cause of an operation, and the reason for the sleep.
-type Told = (Option<Why>, Option<By>);
+type OfStack = (Option<Why>, Option<By>);
 
 /// Result for a stack of the program.
 #[derive(Debug, Clone, Copy, Default)]
@@ -304,8 +304,8 @@ pub(super) struct Program {
 
 #[derive(Debug, Default)]
 pub(super) struct Sleeps {
-    stacks: HashMap<Text, Told>,
-    recent: Recent<Told>,
+    stacks: HashMap<Text, OfStack>,
+    recent: Recent<OfStack>,
     /// Results by the stack's address in memory. The stack is kept too, so that no other stack gets its address.
     programs: HashMap<u64, (Text, Program), Quick>,
     /// Whether the source distinguishes softirqs from hard interrupts.
@@ -313,7 +313,7 @@ pub(super) struct Sleeps {
 }
 
 impl Sleeps {
-    fn told(&mut self, wait: &Wait) -> Told {
+    fn of_stack(&mut self, wait: &Wait) -> OfStack {
         let Some(stack) = &wait.stack else {
             return (None, None);
         };
@@ -323,11 +323,11 @@ impl Sleeps {
             if let Some(known) = stacks.get(frames) {
                 return known.clone();
             }
-            let told = (stack::why(frames), by_function(frames));
+            let found = (stack::why(frames), by_function(frames));
             if stacks.len() < MOST_STACKS {
-                stacks.insert(Text::clone(frames), told.clone());
+                stacks.insert(Text::clone(frames), found.clone());
             }
-            told
+            found
         })
     }
 
@@ -362,7 +362,7 @@ impl Sleeps {
             kind: paths.name(&kind.into()),
             address,
         };
-        let (why, by) = self.told(wait);
+        let (why, by) = self.of_stack(wait);
         match why {
             Some(Why::MmapLock) => return lock("mmap_lock", 0, paths),
             Some(Why::Lock) => return lock("kernel lock", 0, paths),

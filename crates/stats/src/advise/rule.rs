@@ -1,4 +1,4 @@
-//! How a policy is chosen.
+//! The rule by which a policy is chosen.
 //!
 //! **The cost of a buffer's life** is what it takes to build it, once, and what the IOMMU's page-table walks
 //! take while the device goes over it:
@@ -7,25 +7,25 @@
 //! life(policy) = build + passes x walks of a pass        walks of a pass = accesses x misses x walk
 //! ```
 //!
-//! Both terms are milliseconds, so between any two policies there is a number of passes below which the one
-//! that is cheap to build wins, and from which on the one that maps well does. Walks are charged in full, as
-//! if the device waited for each: an upper bound for a device that reads ahead. What a pass costs without any
-//! walk is the same for all policies and is left out.
+//! Both terms are milliseconds. So for any two policies there is a number of passes below which the one that is
+//! cheaper to build wins, and above which the one that maps better wins. Walks are charged in full, as if the device
+//! waited for each: an upper bound for a device that reads ahead. The cost of a pass without walks is the same for
+//! all policies and is left out.
 //!
-//! A policy that costs at most [`AS_GOOD`] more is as good, because prices are not known better. Among policies that are
-//! as good, that one is used which would try least where no two free pages are adjacent: memory may become worse.
+//! A policy that costs at most [`AS_GOOD`] more is as good, because prices are not known better. Among these, the
+//! policy is used that would try least if no two free pages were adjacent, because memory may become worse.
 //!
-//! **Bystanders are a constraint, not a cost**: nobody can say what a dropped packet is worth in
-//! milliseconds. A policy beside which one of them fails clearly more often than alone (by more than
-//! [`BYSTANDERS`] and than two standard errors) is set aside, and the advice says so, and what would be used
-//! without that constraint. So is a policy that could not build all buffers. Where memory is such that they
-//! fail alone, no policy can be blamed for it.
+//! **Bystanders are a constraint, not a cost**: nobody can say how many milliseconds a dropped packet is worth. A
+//! policy is set aside if a bystander fails clearly more often beside it than alone (by more than [`BYSTANDERS`] and
+//! by more than two standard errors). The advice says so, and names the policy without that constraint. A policy that
+//! could not build all buffers is set aside, too. If memory is so bad that bystanders fail alone, no policy is
+//! blamed.
 //!
-//! **Sensitivity.** Costs are compared again with each assumption halved and doubled. Where what was chosen
-//! then costs more than twice [`AS_GOOD`] above the least, the answer is `inconclusive`.
+//! **Sensitivity.** Costs are compared again with each assumption halved and doubled. If the chosen policy then costs
+//! more than twice [`AS_GOOD`] above the least, the answer is `inconclusive`.
 //!
-//! Every policy that is named by passes, or under an assumption, is chosen by that same rule. The runner-up alone is the
-//! cheapest of those that are not as good.
+//! The same rule chooses every policy that is named by passes or under an assumption. Only the runner-up is simply
+//! the cheapest of the policies that are not as good.
 //!
 //! Pure arithmetic on rows. Cost: policies^3 a variant.
 
@@ -38,17 +38,17 @@ use crate::replay::{ChunksRow, ChunksSetting};
 
 use super::{Advice, AdviceVerdict, Candidate, Stretch, Variant, sentence};
 
-/// A policy that costs at most this share more is as good.
+/// Share by which a policy may cost more and still be as good.
 pub const AS_GOOD: f64 = 0.05;
 
-/// Share of its tries that a bystander may fail more often beside a policy than without one.
+/// Share of its tries by which a bystander may fail more often beside a policy than without one.
 pub const BYSTANDERS: f64 = 0.01;
 
 /// The largest break-even that is shown, in passes: a century at 60 per second.
 const MOST_PASSES: f64 = 2e11;
 
-/// Chooses among `rows` for a device that goes over each buffer `passes` times in the pattern `access`;
-/// `setting` says how the bystanders fare without any buffer.
+/// Chooses among `rows` for a device that goes over each buffer `passes` times in the pattern `access`. `setting` has
+/// the bystanders' failures without any buffer.
 #[must_use]
 pub fn advise(rows: &[ChunksRow], setting: &ChunksSetting, access: &str, passes: u64) -> Advice {
     let aside = set_aside(rows, &setting.bystanders_alone);
@@ -85,8 +85,8 @@ pub fn advise(rows: &[ChunksRow], setting: &ChunksSetting, access: &str, passes:
     advice
 }
 
-/// The advice where only `compared` of `planned` policies ran to their end: none, because
-/// those that are missing may be the best. `rows` may hold one more, cut short.
+/// Returns the advice if only `compared` of `planned` policies were compared completely: none, because a missing
+/// policy may be the best. `rows` may have one more, incomplete row.
 #[must_use]
 pub fn interrupted(
     rows: &[ChunksRow],
@@ -100,7 +100,7 @@ pub fn interrupted(
     no_choice(sentence::interrupted(compared, planned), candidates, passes)
 }
 
-/// Advice that names no policy.
+/// Returns advice without a policy.
 fn no_choice(verdict: AdviceVerdict, candidates: Vec<Candidate>, passes: u64) -> Advice {
     Advice {
         verdict,
@@ -115,15 +115,15 @@ fn no_choice(verdict: AdviceVerdict, candidates: Vec<Candidate>, passes: u64) ->
     }
 }
 
-/// A policy's cost over passes.
+/// A policy's cost by number of passes.
 #[derive(Debug, Clone, Copy)]
 struct Line<'a> {
     policy: &'a str,
     /// Milliseconds at 0 passes.
     build: f64,
-    /// Milliseconds a pass.
+    /// Milliseconds per pass.
     pass: f64,
-    /// Tries where memory is at its worst.
+    /// Tries if memory is at its worst.
     tries: u64,
 }
 
@@ -133,10 +133,10 @@ impl Line<'_> {
     }
 }
 
-/// An assumption's name and what it is multiplied by.
+/// An assumption's name and its factor.
 type Changed<'a> = (&'a str, Option<f64>);
 
-/// The costs of `rows`, with one assumption changed; of those that have both figures.
+/// Returns the costs of the `rows` that have both figures, with one assumption changed.
 fn lines<'a>(rows: &[&'a ChunksRow], access: &str, changed: Option<Changed<'_>>) -> Vec<Line<'a>> {
     let line = |row: &&'a ChunksRow| {
         let tlb = row.tlb.iter().find(|tlb| tlb.access == access)?;
@@ -160,14 +160,14 @@ fn lines<'a>(rows: &[&'a ChunksRow], access: &str, changed: Option<Changed<'_>>)
     rows.iter().filter_map(line).collect()
 }
 
-/// The line that costs least; of equal ones the first.
+/// Returns the line with the least cost; the first of equal ones.
 fn least<'a>(lines: &[Line<'a>], passes: u64) -> Option<Line<'a>> {
     let cheaper = |a: &&Line<'_>, b: &&Line<'_>| a.life(passes).total_cmp(&b.life(passes));
     lines.iter().min_by(cheaper).copied()
 }
 
-/// Among the lines that are as good as the cheapest, picks the one that tries least at worst; among equal ones the cheapest,
-/// then the one that walks less.
+/// Returns, among the lines that are as good as the cheapest, the one with the fewest tries at worst; among equal
+/// ones the cheapest, then the one with the cheaper pass.
 fn choice<'a>(lines: &[Line<'a>], passes: u64) -> Option<Line<'a>> {
     let least = least(lines, passes)?.life(passes);
     let good = lines
@@ -185,7 +185,7 @@ fn is_as_good(cost: f64, least: f64) -> bool {
     cost <= least * (1.0 + AS_GOOD)
 }
 
-/// The policies that are not to be used, and why.
+/// Returns the policies that must not be used, with reasons.
 fn set_aside<'a>(rows: &'a [ChunksRow], alone: &[Bystander]) -> Vec<(&'a str, String)> {
     let why = |row: &ChunksRow| {
         if row.failures > 0 {
@@ -210,13 +210,13 @@ fn set_aside<'a>(rows: &'a [ChunksRow], alone: &[Bystander]) -> Vec<(&'a str, St
         .collect()
 }
 
-/// Share of its tries that failed; 0 where there was none.
+/// Returns the share of its tries that failed; 0 without tries.
 fn failing(one: &Bystander) -> f64 {
     one.failures as f64 / one.tries.max(1) as f64
 }
 
-/// Whether it fails more often than `alone` by more than [`BYSTANDERS`] and than two standard errors of the
-/// difference.
+/// Returns whether it fails more often than `alone`, by more than [`BYSTANDERS`] and by more than two standard errors
+/// of the difference.
 fn is_harmed(one: &Bystander, alone: &Bystander) -> bool {
     let tries = [one.tries.max(1) as f64, alone.tries.max(1) as f64];
     let both = (one.failures + alone.failures) as f64 / (tries[0] + tries[1]);
@@ -255,14 +255,15 @@ fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// The [`choice`] by passes, starting with 0. It can change only where two costs are equal, or where one is as good as the
-/// other for the last time; it is asked for at the first whole number of passes at and after each of these.
+/// Returns the [`choice`] by passes, starting with 0. It can change only where two costs are equal, or where one is
+/// the last time as good as the other. So it is computed for the first whole number of passes at and after each of
+/// these.
 fn stretches(lines: &[Line<'_>]) -> Vec<Stretch> {
     let mut turns = BTreeSet::from([0]);
     for (one, other) in lines.iter().flat_map(|a| lines.iter().map(move |b| (a, b))) {
         for share in [1.0, 1.0 + AS_GOOD] {
             let passes = (share * other.build - one.build) / (one.pass - share * other.pass);
-            // Those that never meet give no number, or none that is finite.
+            // Lines that never meet give no number, or an infinite one.
             if (0.0..=MOST_PASSES).contains(&passes) {
                 turns.extend([passes.ceil() as u64, passes.floor() as u64 + 1]);
             }
@@ -283,7 +284,7 @@ fn stretches(lines: &[Line<'_>]) -> Vec<Stretch> {
     stretches
 }
 
-/// The choice under each change that the rows tell of.
+/// Returns the choice under each change that the rows allow.
 fn variants(rows: &[&ChunksRow], access: &str, passes: u64, chosen: &str) -> Vec<Variant> {
     let mut changes: Vec<Changed<'_>> = Vec::new();
     for one in rows.iter().flat_map(|row| &row.sensitivity) {
@@ -300,7 +301,7 @@ fn variants(rows: &[&ChunksRow], access: &str, passes: u64, chosen: &str) -> Vec
             assumption: change.0.to_owned(),
             factor: change.1,
             policy: best.policy.to_owned(),
-            // The choice itself may cost that much more than the least.
+            // The choice itself may already cost that much more than the least.
             holds: ours.life(passes) <= least.life(passes) * (1.0 + 2.0 * AS_GOOD),
             stretches: stretches(&lines),
         })

@@ -4,7 +4,7 @@ use crate::replay::ChunksSetting;
 
 use super::{Advice, AdviceVerdict, AdviceWord, Candidate, Stretch, Variant};
 
-/// The sentence for an empty list of policies.
+/// Returns the sentence for an empty list of policies.
 pub(super) fn nobody(setting: &ChunksSetting) -> AdviceVerdict {
     let why = setting
         .too_much()
@@ -17,7 +17,7 @@ pub(super) fn nobody(setting: &ChunksSetting) -> AdviceVerdict {
     }
 }
 
-/// The sentence for a comparison that lacks policies.
+/// Returns the sentence for a comparison that lacks policies.
 pub(super) fn interrupted(compared: usize, planned: usize) -> AdviceVerdict {
     AdviceVerdict {
         word: AdviceWord::Inconclusive,
@@ -25,8 +25,8 @@ pub(super) fn interrupted(compared: usize, planned: usize) -> AdviceVerdict {
     }
 }
 
-/// `use list: 312 ms in a buffer's life of 60 passes (rotate-90), 250 ms to build it and 62 ms of walks;
-/// then one-page, 410 ms. By passes: one-page, from 12 on list`.
+/// Returns the sentence of an advice: `use list: 312 ms in a buffer's life of 60 passes (rotate-90), 250 ms to build it and 62 ms of walks;
+/// runner-up one-page, 410 ms; by passes: one-page, list from 12`.
 pub(super) fn verdict(advice: &Advice, setting: &ChunksSetting, access: &str) -> AdviceVerdict {
     let Some(policy) = &advice.policy else {
         return nobody(setting);
@@ -79,23 +79,23 @@ pub(super) fn verdict(advice: &Advice, setting: &ChunksSetting, access: &str) ->
     }
 }
 
-/// `60 passes`, `1 pass`.
+/// Returns a number of passes in words: `60 passes`, `1 pass`.
 #[must_use]
 pub fn passes(passes: u64) -> String {
     format!("{passes} pass{}", if passes == 1 { "" } else { "es" })
 }
 
-/// `one-page, from 12 on list`.
+/// Returns the policy to use by number of passes: `one-page, list from 12`.
 #[must_use]
 pub fn by_passes(stretches: &[Stretch]) -> String {
     let texts = stretches.iter().map(|one| match one.from_passes {
         0 => one.policy.clone(),
-        from => format!("from {from} on {}", one.policy),
+        from => format!("{} from {from}", one.policy),
     });
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// `IOMMU TLB entries x1/2`.
+/// Returns a changed assumption in words: `IOMMU TLB entries x1/2`.
 #[must_use]
 pub fn change(variant: &Variant) -> String {
     let assumption = &variant.assumption;

@@ -1,8 +1,8 @@
 //! Bets that a candidate shift is too small.
 //!
-//! For a candidate shift, each difference less the shift has a sign. If the shift is true, that sign is a fair coin, whatever
-//! its magnitude. A bet multiplies its stake by `1 + tanh(rate * score)`, where the score is the scaled difference, clipped.
-//! Both signs together give `(1 + tanh x + 1 - tanh x) / 2 = 1`: the stake is a martingale.
+//! For a candidate shift, each difference minus the shift has a sign. If the shift is true, that sign is a fair coin,
+//! for any magnitude. A bet multiplies its stake by `1 + tanh(rate * score)`, where the score is the scaled
+//! difference, clipped. Both signs together give `(1 + tanh x + 1 - tanh x) / 2 = 1`, so the stake is a martingale.
 //!
 //! `1 + tanh x` is `exp(x) / cosh(x)`, de la Pena's form. It is also the likelihood ratio of a sign under a normal distribution
 //! shifted by `rate` deviations, given its magnitude: no bet on that alternative grows faster.
@@ -31,7 +31,7 @@ const ALL_IN: f64 = 0.1;
 /// makes a stake larger.
 const CEILING: f64 = 1e290;
 
-/// A bound is found where the logarithm of its evidence is at most so far beyond what is enough.
+/// A bound is close enough if the logarithm of its evidence exceeds the needed one by at most this.
 const CLOSE: f64 = 1e-3;
 
 /// One difference, and the scale of those before it.

@@ -1,4 +1,4 @@
-//! What the bets are worth, beside what others do, where the truth is known.
+//! Measures the bets beside other methods, in simulations with a known truth.
 //!
 //! Each simulation draws the noise of 600 moments, and every method runs both commands in them in its own order:
 //!
@@ -54,22 +54,22 @@ use super::{Look, Options, Sequence, Word, difference, log_margin, ratio};
 use world::Slot;
 pub use world::{EQUAL, UNEQUAL, World};
 
-/// Pairs that a comparison makes at most.
+/// Most pairs of a comparison.
 pub const UNITS: usize = 300;
 
-/// Pairs at which a first account is taken, and at which those who look after each pair stop.
+/// Pairs after which results are counted a first time. Methods that look after each pair stop there.
 pub const EARLY: usize = 60;
 
-/// By what share the later side is made longer.
+/// Shares by which the later side is made longer.
 pub const CHANGES: [f64; 4] = [0.0, 0.02, 0.05, 0.10];
 
-/// Levels of ours.
+/// Levels of our method.
 pub const ALPHAS: [f64; 2] = [0.01, 0.05];
 
 /// The margin of `same`.
 pub const MARGIN: f64 = super::MARGIN;
 
-/// The methods of others, in the order of [`Tally::peers`].
+/// Other methods, in the order of [`Tally::peers`].
 pub const PEERS: [&str; 11] = [
     "Mann-Whitney, 10 pairs",
     "Mann-Whitney, 30 pairs",
@@ -87,7 +87,7 @@ pub const PEERS: [&str; 11] = [
 /// Counts of one of our comparisons.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ours {
-    /// Comparisons whose evidence ever reached the level within 60 and 300 pairs of runs, whatever the word was.
+    /// Comparisons whose evidence ever reached the level within 60 and 300 pairs of runs, with any word.
     pub different: [u32; 2],
     /// Comparisons whose word was `worse`, and `better`.
     pub words: [u32; 2],
@@ -115,7 +115,7 @@ impl Ours {
         self.covered += other.covered;
     }
 
-    /// Takes the units of one comparison, each of which is so many pairs of runs.
+    /// Takes the units of one comparison. Each unit is `pairs_of_unit` pairs of runs.
     fn count(&mut self, alpha: f64, units: &[f64], pairs_of_unit: usize, truth: f64) {
         let mut sequence = Sequence::new(Options {
             alpha,

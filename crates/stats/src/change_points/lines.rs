@@ -1,4 +1,4 @@
-//! Lists of occasions: a line each, with a date, a value or a file, and a label.
+//! Lists of occasions: one per line, with a date, a value or a file, and a label.
 
 use stopgap_events::date::unix_seconds;
 
@@ -7,20 +7,20 @@ use stopgap_events::date::unix_seconds;
 pub struct Line {
     /// The line's number, from 1.
     pub number: usize,
-    /// When, seconds since 1970.
+    /// Time, seconds since 1970.
     pub date_unix_s: Option<u64>,
     /// Its figure, or the file that has it.
     pub of: Of,
-    /// The rest of the line, as a commit; empty where there is none.
+    /// The rest of the line, such as a commit; empty where there is none.
     pub label: String,
 }
 
-/// Where the figure is.
+/// Source of the figure.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Of {
-    /// Here.
+    /// The figure itself.
     Value(f64),
-    /// In this file.
+    /// A file with the figure.
     File(String),
 }
 
@@ -40,7 +40,7 @@ pub fn lines(text: &str) -> Result<Vec<Line>, (usize, String)> {
         let (second, label) = word(rest);
         let value = |word: &str| word.parse::<f64>().ok();
         let date = unix_seconds(first).or_else(|| {
-            // One number alone is a value, and so is one before a label.
+            // A single number is a value, and so is a number in front of a label.
             let seconds = first.parse().ok().filter(|_| value(second).is_some());
             seconds.filter(|seconds| (100_000_000..100_000_000_000).contains(seconds))
         });
@@ -65,7 +65,7 @@ pub fn lines(text: &str) -> Result<Vec<Line>, (usize, String)> {
     Ok(all)
 }
 
-/// The first word of a line, and what follows it.
+/// Returns the first word of a line, and the rest.
 fn word(line: &str) -> (&str, &str) {
     let apart = |c: char| c == ',' || c.is_whitespace();
     let line = line.trim_matches(apart);

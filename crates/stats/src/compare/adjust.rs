@@ -1,4 +1,4 @@
-//! Probabilities of several tests, so that the whole is as certain as each one was.
+//! Adjusts the probabilities of several tests, so that all together are as certain as a single one.
 
 use stopgap_events::order::SortRows;
 
@@ -39,7 +39,7 @@ pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// The places of `p` in the order of its values.
+/// Returns the indices of `p` in the order of its values.
 fn ascending(p: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_rows(|&a, &b| p[a].total_cmp(&p[b]));

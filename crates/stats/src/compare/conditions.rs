@@ -1,8 +1,8 @@
 //! Conditions that may explain a difference: pressure, steal, other load, frequency, temperature, time since boot; and boots.
 //!
-//! A condition is named where the medians of the sides differ by an amount that can matter, and either no occasion of one side
-//! lies among those of the other, or a test of ranks tells the sides apart at 5 % over all conditions. The amounts are fixed here,
-//! before any figure is seen. A condition that differs is no proof of a cause: the sentences say *may*.
+//! A condition is named if the medians of the sides differ by an amount that can matter, and if either the ranges of
+//! the two sides do not overlap or a test of ranks finds a difference at 5 % over all conditions. The amounts are
+//! fixed here, before any figure is seen. A condition that differs is no proof of a cause: the sentences say *may*.
 //!
 //! Left out: a condition that differed in a few occasions only.
 
@@ -16,7 +16,7 @@ use super::two::{Kind, Tested};
 use super::{LEVEL, Options};
 use crate::quantile::median;
 
-/// How many conditions there are.
+/// Number of conditions.
 const CONDITIONS: usize = 8;
 
 /// A condition of an occasion.
@@ -41,7 +41,7 @@ const fn condition(name: &'static str, unit: &'static str, least: f64, effect: i
 }
 
 impl Condition {
-    /// The smallest difference from `level` that can matter.
+    /// Returns the smallest difference from `level` that can matter.
     fn least(&self, level: f64) -> f64 {
         self.least.max(self.share * level)
     }
@@ -75,7 +75,7 @@ pub struct Occasion {
 }
 
 impl Occasion {
-    /// Makes an occasion of what was read as it began (`uptime_s`, `pressure`) and of what it took place under.
+    /// Creates an occasion from the readings at its begin (`uptime_s`, `pressure`) and from the conditions during it.
     #[must_use]
     pub fn new(
         boot: Option<String>,
@@ -104,7 +104,7 @@ impl Occasion {
         }
     }
 
-    /// Makes the occasion of a record.
+    /// Creates the occasion of a record.
     #[must_use]
     pub fn of(machine: &Environment) -> Occasion {
         Occasion::new(
@@ -117,8 +117,8 @@ impl Occasion {
 }
 
 impl Comparison {
-    /// Puts the conditions beside the answer in which the sides differ, and warns where each side has boots of its own that
-    /// several of its occasions share. Does nothing where those of a side are unknown.
+    /// Adds sentences about conditions in which the sides differ, and warns if each side has boots of its own, each
+    /// with several occasions. Does nothing if those of a side are unknown.
     pub fn look_at(&mut self, before: &[Occasion], after: &[Occasion]) {
         if before.is_empty() || after.is_empty() {
             return;
@@ -194,12 +194,12 @@ fn differing(before: &[Occasion], after: &[Occasion], word: Word) -> Vec<String>
     said.collect()
 }
 
-/// The largest or the smallest of some values; `NAN` of none.
+/// Returns the largest or the smallest of some values; `NAN` without values.
 fn end(values: &[f64], most: fn(f64, f64) -> f64) -> f64 {
     values.iter().copied().reduce(most).unwrap_or(f64::NAN)
 }
 
-/// Whether one side lies above the other, or a test over `tests` conditions tells them apart.
+/// Returns whether one side is wholly above the other, or whether a test over `tests` conditions finds a difference.
 fn apart(sides: [Vec<f64>; 2], tests: usize) -> bool {
     let [low, high] =
         [f64::min, f64::max].map(|most| [0, 1].map(|side: usize| end(&sides[side], most)));
@@ -243,7 +243,7 @@ mod tests {
         assert!(
             said(Word::NoDifferenceProven)[0].ends_with("it may hide a difference, or make one")
         );
-        // As much on both sides, too little to matter, or unknown of one occasion.
+        // The same on both sides, too little to matter, or unknown for one occasion.
         assert!(differing(&after, &after, Word::Regression).is_empty());
         let little = occasions("a", 0, &[0.6, 0.7, 0.8, 0.6, 0.7]);
         assert!(differing(&before, &little, Word::Regression).is_empty());
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(boots(&one("a"), &untold), None);
     }
 
-    /// Equal sides of noisy conditions: a sentence in at most one of twenty comparisons, over all conditions.
+    /// Equal sides with noisy conditions give a sentence in at most one of twenty comparisons, over all conditions.
     #[test]
     fn equal_conditions_are_seldom_called_different() {
         let mut random = Random::new(7);

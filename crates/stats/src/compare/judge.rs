@@ -1,4 +1,4 @@
-//! From endpoints to one word.
+//! Decides from endpoints to one word.
 //!
 //! An endpoint is *worse* or *better* where its probability, adjusted by Holm, is at most [`LEVEL`] and its effect points
 //! the same way; worse only where its interval does not end below the margin, because a difference that is certain and
@@ -24,11 +24,11 @@ use super::side::MEAN;
 use super::steps;
 use super::two::{Tested, arrangements};
 
-/// Occasions a side that can prove something of up to six endpoints.
+/// Occasions per side that can prove a difference in up to six endpoints.
 const ENOUGH: u32 = 5;
 
-/// Gives each row its adjusted probabilities and, where it could be tested and is `no difference proven` so far, its word;
-/// and says what they come to. `sizes` are the runs of each side.
+/// Gives each row its adjusted probabilities, and its word if it was tested and is `no difference proven` so far;
+/// then gives the verdict over all rows. `sizes` are the numbers of runs of the sides.
 pub(super) fn judge(
     rows: &mut [Row],
     tests: &[Option<Tested>],
@@ -54,7 +54,7 @@ pub(super) fn judge(
     let with =
         |word: RowWord| -> Vec<&Row> { rows.iter().filter(|row| row.word == word).collect() };
     let names = |rows: &[&Row]| -> String {
-        // A mean that moved as its runs did is no news.
+        // A mean that moved in the same way as its runs is no news.
         let other = |row: &&&Row| {
             !rows
                 .iter()
@@ -144,8 +144,8 @@ pub(super) fn judge(
     verdict(Word::NoDifferenceProven, text)
 }
 
-/// The level at which Holm's procedure judges each probability: an interval at it leaves out "the same" where, and only where, the
-/// endpoint is called different.
+/// Returns the level at which Holm's procedure judges each probability. An interval at that level excludes "the same"
+/// exactly if the endpoint is called different.
 fn levels(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_rows(|&a, &b| p[a].total_cmp(&p[b]));
@@ -175,10 +175,10 @@ fn word(row: &Row, p: f64, margin: f64) -> RowWord {
         Scale::Ratio => (1.0, 1.0 + margin),
         Scale::Difference => (0.0, margin * row.before.map_or(0.0, f64::abs)),
     };
-    // An infinite ratio has no value, and is more.
+    // An infinite ratio has no value, and counts as more.
     let more = effect.value.is_none_or(|value| value > same);
     let less = effect.value.is_some_and(|value| value < same);
-    // The clock hides up to one step: the effect may be that much more.
+    // The clock hides up to one step, so the effect may be larger by that.
     let step = steps::step(&row.before_runs, &row.after_runs);
     let step = match effect.scale {
         Scale::Ratio => step / row.before.map_or(f64::NAN, f64::abs),

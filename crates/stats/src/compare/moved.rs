@@ -1,9 +1,10 @@
-//! What moved: the accounts of explained traces of two sides, held against each other figure by figure.
+//! Finds the figures that moved between two sides of explained traces.
 //!
 //! # Contract
 //!
-//! [`moved`] takes an [`Account`] a trace and gives a [`Moved`] (JSON `stopgap.moved/1`). The unit of evidence is a trace. A figure
-//! that some trace does not show is `unknown` and never 0. The same accounts and seed give the same answer for ever.
+//! [`moved`] takes an [`Account`] per trace and gives a [`Moved`] (JSON `stopgap.moved/1`). The unit of evidence is a
+//! trace. A figure that some trace does not show is `unknown`, never 0. The same accounts and seed always give the
+//! same answer.
 //!
 //! # Method
 //!
@@ -43,32 +44,32 @@ pub use record::{
     Family, Figure, FigureWord, Frame, Moved, Per, Picture, SCHEMA, SideOf, Verdict, Word,
 };
 
-/// Arrangements that are drawn where there are more than 20,000.
+/// Arrangements that are drawn if there are more than 20,000.
 const DRAWS: u32 = 9_999;
 
-/// Least share of the time that a tested figure has, on average over all traces.
+/// Least share of the time of a tested figure, on average over all traces.
 const LEAST: f64 = 0.002;
 
-/// Figures of a family that are tested, the largest first.
+/// Most figures of a family that are tested, the largest first.
 const MOST: usize = 60;
 
-/// Frames of a picture that are kept.
+/// Most frames of a picture.
 const MOST_FRAMES: usize = 1_200;
 
-/// How to compare.
+/// Options of a comparison.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Options {
-    /// Seed of the arrangements, where they are drawn.
+    /// Seed of the arrangements, if they are drawn.
     pub seed: u64,
-    /// The unit; `None` for a run where every trace has a whole one, else a second.
+    /// The unit; `None` for a run if every trace has a whole one, else for a second.
     pub per: Option<Per>,
     /// The command line, for the record.
     pub command: Vec<String>,
     /// The names of the sides.
     pub names: [String; 2],
-    /// In what the sides differ.
+    /// Differences between the sides' machines and recordings.
     pub environment: Vec<Difference>,
-    /// Doubts, most important first.
+    /// Warnings, most important first.
     pub warnings: Vec<String>,
 }
 
@@ -85,24 +86,24 @@ pub(crate) struct Values(pub(crate) [Vec<f64>; 2]);
 /// The test's answer for one row.
 #[derive(Debug, Clone)]
 pub(crate) struct Judged {
-    /// `None` where it could not be tested.
+    /// The test; `None` where there is none.
     tested: Option<Tested>,
     p: Option<f64>,
     adjusted: Option<f64>,
-    /// Whether it moved.
+    /// Whether the figure moved.
     moved: bool,
 }
 
-/// All rows together.
+/// The results of all rows.
 #[derive(Debug, Clone)]
 pub(crate) struct Together {
     rows: Vec<Judged>,
-    /// How many were tested, and how many of them moved.
+    /// Number of tested figures, and of those that moved.
     tested: usize,
     moved: usize,
 }
 
-/// Tests all rows and holds their false discoveries to [`LEVEL`].
+/// Tests all rows, and holds their rate of false discoveries to [`LEVEL`].
 pub(crate) fn judge(rows: &[Values], sizes: [usize; 2], seed: u64) -> Together {
     let could = least_p(sizes) <= LEVEL;
     let untied = could.then(|| Untied::new(sizes, DRAWS, seed));
@@ -134,7 +135,7 @@ pub(crate) fn judge(rows: &[Values], sizes: [usize; 2], seed: u64) -> Together {
 }
 
 impl Together {
-    /// The difference of a row with its interval.
+    /// Returns the difference of a row with its interval.
     fn difference(&self, row: &Judged) -> (Option<f64>, Option<[f64; 2]>) {
         let Some(tested) = &row.tested else {
             return (None, None);
@@ -148,7 +149,7 @@ impl Together {
     }
 }
 
-/// The least probability of so many traces.
+/// Returns the least probability that this many traces can give.
 fn least_p([before, after]: [usize; 2]) -> f64 {
     let all = arrangements(before, after);
     let most = f64::from(super::two::EXACT);
@@ -161,7 +162,7 @@ fn least_p([before, after]: [usize; 2]) -> f64 {
 
 /// Compares the accounts of two sides.
 ///
-/// 200 figures of 7 traces a side take some 0.1 s, of 100 a side 10 s.
+/// 200 figures of 7 traces per side take about 0.1 s, of 100 traces per side 10 s.
 #[must_use]
 pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
     let sizes = [sides[0].len(), sides[1].len()];
@@ -173,7 +174,7 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
     };
     let mut missing = Vec::new();
     let lacking = lacking(sides, &mut missing);
-    // The number of units in each trace, by which figures are divided; none where a trace has no unit.
+    // Number of units in each trace, by which figures are divided; none where a trace has no unit.
     let units = sides.each_ref().map(|side| {
         let units = side.iter().map(|one| one.units(&per));
         units.collect::<Vec<Option<f64>>>()
@@ -208,7 +209,7 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
             (0..sizes[side]).map(|at| value(key, side, at)).collect()
         })
     };
-    // The time of a unit, over all traces.
+    // Time of a unit, over all traces.
     let lengths = sides
         .iter()
         .zip(&units)
@@ -222,7 +223,7 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
         let values = values(key);
         let level = mean(values.iter().flatten().filter_map(|value| *value));
         let enough = match key.family {
-            Family::Count => level * per.a_second(least / LEAST) >= 1.0,
+            Family::Count => level * per.per_second(least / LEAST) >= 1.0,
             _ => level >= least,
         };
         if enough {
@@ -273,7 +274,7 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
             let known: Vec<f64> = side.iter().filter_map(|value| *value).collect();
             (known.len() == side.len()).then(|| median(known)).flatten()
         });
-        // Leave out a figure that is 0 in most traces and can prove nothing.
+        // A figure that is 0 in most traces and can prove nothing is left out.
         let rare = judged.is_some_and(|judged| judged.p.is_none()) && could;
         if rare && before == Some(0.0) && after == Some(0.0) {
             continue;
@@ -365,7 +366,7 @@ pub fn moved(sides: &[Vec<Account>; 2], options: Options) -> Moved {
     record
 }
 
-/// Returns how many traces a side prove a move of a single one of `figures`.
+/// Returns the number of traces per side that prove a move of a single one of `figures`.
 fn alone_at(figures: usize) -> usize {
     let enough = LEVEL / figures.max(1) as f64;
     let n = (4..=8).find(|&n| least_p([n, n]) <= enough);
@@ -389,7 +390,7 @@ fn unit_of(family: Family, per: &Per) -> String {
     }
 }
 
-/// Families that cannot be compared, because some traces lack them or have them in another way.
+/// Returns families that cannot be compared, because some traces lack them or have them in another form.
 fn lacking(sides: &[Vec<Account>; 2], missing: &mut Vec<Missing>) -> BTreeSet<Family> {
     let mut lacking = BTreeSet::new();
     let mut told = BTreeSet::new();
@@ -424,8 +425,8 @@ fn lacking(sides: &[Vec<Account>; 2], missing: &mut Vec<Missing>) -> BTreeSet<Fa
     lacking
 }
 
-/// The row that has the same figures as each row and stands for it: of a thread with one wait the wait, of a hop the wait that it is
-/// all of.
+/// Returns for each row the row that stands for it, because both have the same figures: for a thread with a single
+/// wait that wait, for a hop that is a whole wait that wait.
 fn the_same(rows: &[Row<'_>]) -> Vec<usize> {
     let near = |a: &Known, b: &Known| {
         let pairs = a.iter().flatten().zip(b.iter().flatten());
@@ -447,14 +448,14 @@ fn the_same(rows: &[Row<'_>]) -> Vec<usize> {
         };
         match path.len() {
             2 => same[parent] = row,
-            // The paths are in order, so the parent's place is known.
+            // The paths are in order, so the parent's row is final.
             _ => same[row] = same[parent],
         }
     }
     same
 }
 
-/// What the frames of a picture are made of: amounts of each side without those below, and what is proven of each frame.
+/// Frames of a picture: amounts of each side including the frames below, and the answer for each frame.
 type Frames = BTreeMap<Vec<String>, ([f64; 2], FigureWord)>;
 
 /// Returns the pictures: chains of waits, and stacks of CPU time.
@@ -496,7 +497,7 @@ fn pictures(
             {
                 for depth in 1..=path.len() {
                     let (amounts, _) = cpu.entry(path[..depth].to_owned()).or_insert_with(|| {
-                        // Thread and state have no figure of their own.
+                        // A thread and a state have no figure of their own.
                         let function = path[..depth].last().filter(|_| depth > 2);
                         let word = function
                             .and_then(|name| found(Family::Below, std::slice::from_ref(name)));
@@ -518,7 +519,7 @@ fn pictures(
         .collect()
 }
 
-/// Takes small frames away and from each frame what those below it have.
+/// Removes small frames, and subtracts from each frame the amounts of the frames below it.
 fn own_frames(all: Frames, least: f64) -> Vec<Frame> {
     let mut kept: Vec<_> = all
         .into_iter()
@@ -537,7 +538,7 @@ fn own_frames(all: Frames, least: f64) -> Vec<Frame> {
     let frames = kept.iter().map(|(path, (amounts, word))| {
         let of_others = below.get(&**path).copied().unwrap_or_default();
         let own = |side: usize| (amounts[side] - of_others[side]).max(0.0);
-        // A function moved as a whole: on this stack it may have moved the other way.
+        // The function moved as a whole. On this stack it may have moved the other way.
         let fits = match word {
             FigureWord::More => amounts[1] > amounts[0],
             FigureWord::Less => amounts[1] < amounts[0],
@@ -554,7 +555,7 @@ fn own_frames(all: Frames, least: f64) -> Vec<Frame> {
 }
 
 impl Account {
-    /// How many units the trace has.
+    /// Returns the number of units in the trace.
     fn units(&self, per: &Per) -> Option<f64> {
         let many = match per {
             Per::Run => self.run_ns.map(|_| 1.0),
@@ -564,7 +565,7 @@ impl Account {
         many.filter(|many| *many > 0.0)
     }
 
-    /// Its length, milliseconds.
+    /// Returns the length of the run, or else of the trace, in milliseconds.
     fn length_ms(&self, per: &Per) -> Option<f64> {
         let ns = match per {
             Per::Run => self.run_ns,
@@ -575,8 +576,8 @@ impl Account {
 }
 
 impl Per {
-    /// How many counts a unit of `ms` is one count a second, or a run.
-    fn a_second(&self, ms: f64) -> f64 {
+    /// Returns the factor from counts per unit to counts per second, or per run. A unit takes `ms` milliseconds.
+    fn per_second(&self, ms: f64) -> f64 {
         match self {
             Per::Run | Per::Second => 1.0,
             Per::Roundtrip | Per::Request(_) => 1_000.0 / ms.max(1e-9),

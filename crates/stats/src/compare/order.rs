@@ -1,11 +1,11 @@
-//! Whether runs in the order in which they were made are as independent as runs ought to be.
+//! Tests whether runs in their order are as independent as they should be.
 
 use stopgap_events::order::SortRows;
 
-/// Fewer runs show nothing of it.
+/// Fewest runs for the test.
 const LEAST: usize = 10;
 
-/// So many standard errors: 1 of 500 sides of independent runs is further out.
+/// Standard errors beyond which runs count as dependent: 1 of 500 sides of independent runs is further out.
 const FAR: f64 = 2.88;
 
 /// Returns the rank correlation of neighbouring runs where it is larger than that of independent runs, by Bartels' ratio of von
@@ -57,7 +57,7 @@ mod tests {
         assert!(ranks(&[]).is_empty());
     }
 
-    /// Independent runs are called alike in 1 of 500 cases, those of a walk nearly always.
+    /// Independent runs are called dependent in 1 of 500 cases, runs of a walk nearly always.
     #[test]
     fn a_walk_is_told_from_independent_runs() {
         let seed = 1;
@@ -81,7 +81,7 @@ mod tests {
             );
         }
         assert_eq!(resemble(&[7.0; 20]), None);
-        // A drift is no independence either; runs that alternate are no fewer.
+        // A drift is no independence either. Alternating runs do not count as dependent.
         let drift: Vec<f64> = (0..20).map(f64::from).collect();
         assert!(resemble(&drift).is_some_and(|likeness| likeness > 0.9));
         let turns: Vec<f64> = (0..20).map(|i| f64::from(i % 2)).collect();

@@ -1,7 +1,7 @@
-//! How large a change has to be for so many occasions to show it.
+//! The size of a change that a number of occasions can show.
 
-/// Returns the change that one endpoint of `occasions` a side is found to have in four of five comparisons, in standard deviations
-/// between occasions. Two sides of fewer than 2 find none.
+/// Returns the change that one endpoint of `occasions` per side shows in four of five comparisons, in standard
+/// deviations between occasions. With fewer than 2 per side, no change shows.
 #[must_use]
 pub fn detectable(occasions: u32) -> f64 {
     if occasions < 2 {

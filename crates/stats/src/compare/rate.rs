@@ -1,4 +1,4 @@
-//! Rates: so much in so long a time.
+//! Rates: amounts per time.
 
 /// An amount (of stalls, of time) in a duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -9,12 +9,12 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// The rate of this run.
+    /// Returns the rate of this run.
     pub(super) fn each(&self) -> f64 {
         self.amount / self.duration
     }
 
-    /// All amounts over all durations; NaN of none.
+    /// Returns all amounts over all durations; NaN without runs.
     pub(super) fn pooled(runs: &[Rate]) -> f64 {
         let (amount, duration) = Rate::sum(runs);
         amount / duration

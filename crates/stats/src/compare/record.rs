@@ -7,34 +7,34 @@ use stopgap_events::words;
 
 use crate::bootstrap::Interval;
 
-/// The name and version of the record's form.
+/// Name and version of the record's format.
 pub const SCHEMA: &str = "stopgap.compare/1";
 
-/// Whether two sides differ, by how much, and how certain that is.
+/// Whether two sides differ, by how much, and with which certainty.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
     /// [`SCHEMA`].
     pub schema: String,
     /// Version of the tool that wrote it.
     pub version: String,
-    /// The command line, program name first; empty where it was no command.
+    /// The command line, program name first; empty if there was no command.
     pub command: Vec<String>,
-    /// Seed of the arrangements and draws; each endpoint begins with it anew.
+    /// Seed of the arrangements and draws; each endpoint starts with it.
     pub seed: u64,
-    /// Arrangements that were drawn where there are too many to go through all.
+    /// Arrangements that are drawn if there are too many to use all.
     pub permutations: u32,
-    /// Draws behind each interval.
+    /// Draws for each interval.
     pub resamples: u32,
-    /// The probability of a false alarm that is accepted: 0.05.
+    /// Accepted probability of a false alarm: 0.05.
     pub level: f64,
-    /// By what share the later side may be worse and still be `not worse`.
+    /// Share by which the later side may be worse and still be `not worse`.
     pub margin: f64,
-    /// The series of run records that was compared, as `placement: map n=200`, from the reader of the files. Absent for other files.
+    /// The compared series of run records, as `placement: map n=200`; absent for other files.
     #[serde(default)]
     pub series: Option<String>,
     /// Unit of median, p99, p99.9, deciles and maximum, as `ns`.
     pub unit: String,
-    /// From what length on it was a stall, nanoseconds; absent where no run has stalls, or not all the same.
+    /// Nanoseconds from which a sample is a stall; absent where no run has stalls, or where runs differ in it.
     pub stall_threshold_ns: Option<u64>,
     /// The earlier side.
     pub before: Summary,
@@ -44,30 +44,31 @@ pub struct Comparison {
     pub verdict: Verdict,
     /// The endpoints that were tested, in the order in which they were fixed.
     pub endpoints: Vec<Row>,
-    /// The shift function: what each tenth of the samples did. Described, not tested.
+    /// The shift function: the change of each tenth of the samples. Described, not tested.
     pub deciles: Vec<Decile>,
-    /// Differences between the machines of the sides, from the reader of their records.
+    /// Differences between the machines of the sides, according to their records.
     pub environment: Vec<Difference>,
-    /// Conditions in which the sides differed, and whether they may explain a difference, in sentences. Absent before 0.2.
+    /// Conditions in which the sides differed, and whether they may explain a difference; as sentences. Absent before
+    /// 0.2.
     #[serde(default)]
     pub conditions: Vec<String>,
-    /// Reasons why the comparison is less certain than it looks, most important first.
+    /// Reasons to doubt the comparison, most important first.
     pub warnings: Vec<String>,
     /// Endpoints that were not compared, and why.
     pub missing: Vec<Missing>,
-    /// How runs were looked at as they came; absent where their number was fixed.
+    /// State of a comparison that is looked at while runs come; absent where the number of runs was fixed.
     #[serde(default)]
     pub looked: Option<Looked>,
 }
 
-/// Units of runs, each of which was looked at when it came.
+/// Units of runs, with a look after each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Looked {
-    /// How many units there were: pairs, or before 0.2 blocks of four runs.
+    /// Number of units: pairs, or before 0.2 blocks of four runs.
     pub units: usize,
     /// The CPU on which the two runs of a pair ran at the same time; absent where runs followed each other.
     pub cpu: Option<u32>,
-    /// Units more that are expected to decide; absent where it is decided, and where nobody can say.
+    /// Expected number of further units for a decision; absent where it is decided, or unknown.
     pub more: Option<usize>,
     /// The fewest units that can decide anything.
     pub least: usize,
@@ -78,12 +79,12 @@ pub struct Looked {
 pub struct Summary {
     /// The name.
     pub name: String,
-    /// How many runs it has; where those of one file are an occasion, how many occasions.
+    /// Number of runs; if the runs of a file are one occasion, number of occasions.
     pub runs: usize,
-    /// How many runs its occasions are made of; absent where runs stand for themselves.
+    /// Number of runs that form its occasions; absent where each run counts by itself.
     #[serde(default)]
     pub within: Option<usize>,
-    /// The longest sample of all runs: described, never tested, since it grows with every sample that is taken.
+    /// The longest sample of all runs: described, never tested, because it grows with the number of samples.
     pub max: Option<f64>,
 }
 
@@ -99,7 +100,7 @@ pub struct Verdict {
 /// The answer's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Word {
-    /// An endpoint is worse. The others do not matter.
+    /// At least one endpoint is worse.
     #[serde(rename = "regression")]
     Regression,
     /// An endpoint is better, and none is known to be worse.
@@ -111,10 +112,10 @@ pub enum Word {
     /// Every endpoint differs by less than the margin, either way.
     #[serde(rename = "same")]
     Same,
-    /// None of these. That they are the same is not proven either.
+    /// None of these. It is not proven that they are the same, either.
     #[serde(rename = "no difference proven")]
     NoDifferenceProven,
-    /// The runs cannot tell: there are too few, or their figures cannot be compared.
+    /// The runs cannot decide: there are too few, or their figures cannot be compared.
     #[serde(rename = "inconclusive")]
     Inconclusive,
 }
@@ -128,31 +129,31 @@ pub struct Row {
     pub name: String,
     /// Unit of `before` and `after`.
     pub unit: String,
-    /// The earlier side: the median of its runs, of a rate all amounts over all time. Absent where no run has it.
+    /// The earlier side: the median of its runs; for a rate, all amounts over all time. Absent where no run has it.
     pub before: Option<f64>,
-    /// Its 95 % interval over runs; absent where the data does not bound it.
+    /// Its 95 % interval over runs; absent where the data gives no bound.
     pub before_interval: Option<Interval>,
     /// The later side.
     pub after: Option<f64>,
-    /// Its 95 % interval over runs; absent where the data does not bound it.
+    /// Its 95 % interval over runs; absent where the data gives no bound.
     pub after_interval: Option<Interval>,
-    /// Each earlier run's figure, in their order; empty where one has none.
+    /// Figure of each earlier run, in the order of runs; empty where a run has none.
     #[serde(default)]
     pub before_runs: Vec<f64>,
-    /// Each later run's figure, in their order; empty where one has none.
+    /// Figure of each later run, in the order of runs; empty where a run has none.
     #[serde(default)]
     pub after_runs: Vec<f64>,
     /// The later side relative to the earlier one.
     pub effect: Option<Effect>,
-    /// The probability of a difference at least as large, had nothing changed. It ignores the other endpoints.
+    /// Probability of a difference at least as large if nothing had changed. It ignores the other endpoints.
     pub p: Option<f64>,
-    /// The same, adjusted by Holm for all endpoints: what the verdict goes by.
+    /// The same, adjusted by Holm for all endpoints. The verdict depends on this one.
     pub p_holm: Option<f64>,
-    /// The same, adjusted by Benjamini and Hochberg: for looking around.
+    /// The same, adjusted by Benjamini and Hochberg, for exploration.
     pub p_bh: Option<f64>,
-    /// From how many arrangements `p` is.
+    /// Number of arrangements behind `p`.
     pub arrangements: Option<u32>,
-    /// Whether those are all that there are.
+    /// Whether these are all possible arrangements.
     pub exact: bool,
     /// The endpoint's result.
     pub word: RowWord,
@@ -161,7 +162,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row of which nothing is known yet.
+    /// Returns a row without results.
     pub(crate) fn new(name: String, unit: String) -> Row {
         Row {
             name,
@@ -202,10 +203,10 @@ pub enum RowWord {
     /// None of these.
     #[serde(rename = "no difference proven")]
     NoDifferenceProven,
-    /// There was nothing on either side: no stall. It says nothing for or against.
+    /// Nothing happened on either side, such as no stall. This says nothing for or against.
     #[serde(rename = "nothing seen")]
     NothingSeen,
-    /// The runs cannot tell.
+    /// The runs cannot decide.
     #[serde(rename = "inconclusive")]
     Inconclusive,
 }
@@ -226,30 +227,30 @@ words!(
 pub struct Effect {
     /// A ratio (1 is the same) or a difference (0 is the same). Absent where it is infinite.
     pub value: Option<f64>,
-    /// Lower end of its 95 % interval; absent where the data does not bound it.
+    /// Lower end of its 95 % interval; absent where the data gives no bound.
     pub low: Option<f64>,
-    /// Upper end of its 95 % interval; absent where the data does not bound it.
+    /// Upper end of its 95 % interval; absent where the data gives no bound.
     pub high: Option<f64>,
-    /// Which of the two.
+    /// The scale of the value.
     pub scale: Scale,
-    /// Whether the ratio is infinite: something came where nothing was.
+    /// Whether the ratio is infinite: there was nothing before, and something after.
     pub infinite: bool,
 }
 
-/// How sides are held against each other.
+/// Scale on which sides are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// Later over earlier.
+    /// Later divided by earlier.
     Ratio,
-    /// Later less earlier, where a figure is zero or negative and has no ratio.
+    /// Later minus earlier, for figures that are zero or negative and have no ratio.
     Difference,
 }
 
 /// One tenth of the samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Decile {
-    /// The share of a run's samples at or below: 0.1 to 0.9.
+    /// The tenth: the share of a run's samples at or below it, 0.1 to 0.9.
     pub share: f64,
     /// The median over the earlier runs.
     pub before: Option<f64>,
@@ -263,7 +264,7 @@ pub struct Decile {
     pub effect: Option<Effect>,
 }
 
-/// In what the machines differ.
+/// A difference between the machines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
     /// The setting or property, by its name in the run record.

@@ -6,8 +6,8 @@
 //! t(0.975, runs - 1) / 1.96 * sqrt(runs / (runs - 1))
 //! ```
 //!
-//! A draw whose rate is 0 or infinite counts as that, and one that tells nothing against both ends: an end that then is at 0
-//! or infinity is given up, it is not bounded by the data.
+//! A draw whose rate is 0 or infinite counts as that. A draw without a rate counts against both ends. An end that
+//! then is at 0 or infinity is dropped, because the data gives no bound for it.
 
 use stopgap_events::random::Random;
 
@@ -15,20 +15,20 @@ use super::rate::Rate;
 use crate::bootstrap::{LEAST_RUNS, widening_of};
 use crate::quantile::median_of_sorted;
 
-/// The ends of a 95 % interval; what the data does not bound is infinite.
+/// The ends of a 95 % interval; an end without a bound is infinite.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Ends {
     pub(super) low: f64,
     pub(super) high: f64,
 }
 
-/// The ends around `value`, the median of these runs, which are finite and ascending.
+/// Returns the ends around `value`, the median of these runs, which are finite and ascending.
 pub(super) fn of_median(runs: &[f64], draws: u32, seed: u64) -> Option<Ends> {
     let median = |runs: &[f64]| median_of_sorted(runs).unwrap_or(f64::NAN);
     one_side(runs, median(runs), draws, seed, median)
 }
 
-/// The ends around the logarithm of the rate of these runs.
+/// Returns the ends around the logarithm of the rate of these runs.
 pub(super) fn of_rate(runs: &[Rate], draws: u32, seed: u64) -> Option<Ends> {
     let log = |runs: &[Rate]| Rate::pooled(runs).ln();
     one_side(runs, log(runs), draws, seed, log)
@@ -54,7 +54,7 @@ fn one_side<T: Copy>(
     Some(ends(values, value, widening_of(runs.len() - 1, runs.len())))
 }
 
-/// As many of `from` as there are, with replacement and in their order.
+/// Draws as many items of `from` as it has, with replacement and in their order.
 fn draw<T: Copy>(from: &[T], into: &mut Vec<T>, counts: &mut Vec<u32>, random: &mut Random) {
     counts.clear();
     counts.resize(from.len(), 0);
@@ -67,7 +67,7 @@ fn draw<T: Copy>(from: &[T], into: &mut Vec<T>, counts: &mut Vec<u32>, random: &
     }
 }
 
-/// The percentiles of `values`, outermost where they fall between two, moved away from `value`.
+/// Returns the percentiles of `values`, the outer one where they fall between two, moved away from `value`.
 fn ends(mut values: Vec<f64>, value: f64, widening: f64) -> Ends {
     let Some(last) = values.len().checked_sub(1) else {
         return Ends {
@@ -76,12 +76,12 @@ fn ends(mut values: Vec<f64>, value: f64, widening: f64) -> Ends {
         };
     };
     let unknown = values.iter().filter(|value| value.is_nan()).count();
-    // In this order NaN is greater than infinity. Should any NaN have a sign, it is one all the same.
+    // In this order NaN is greater than infinity. The sign of a NaN is removed.
     for value in values.iter_mut().filter(|value| value.is_nan()) {
         *value = f64::NAN.abs();
     }
     values.sort_unstable_by(f64::total_cmp);
-    // For the lower end those that are not known would stand first.
+    // For the lower end, unknown draws would come first.
     let low = ((0.025 * last as f64).floor() as usize)
         .checked_sub(unknown)
         .map_or(f64::NEG_INFINITY, |place| values[place]);
@@ -105,7 +105,7 @@ mod tests {
             (ends.low, ends.high)
         };
         assert_eq!(of(&values), (25.0, 975.0));
-        // Ten draws that tell nothing count against both ends.
+        // Ten draws without a rate count against both ends.
         values[491..501].fill(-f64::NAN);
         assert_eq!(of(&values), (15.0, 985.0));
         values[480..520].fill(f64::NAN);

@@ -12,19 +12,19 @@ use super::{MOST_RUNS, Options};
 use crate::bootstrap::Interval;
 use crate::quantile;
 
-/// A figure of a run, or why there is none.
+/// A figure of a run, or the reason why there is none.
 type Figure<T> = Result<T, String>;
 
 /// Whether an endpoint had data.
 enum HasData {
-    /// A difference or none; by what test.
+    /// The data was tested.
     Tested(Tested),
-    /// That on neither side there was anything.
+    /// Nothing happened on either side.
     Nothing,
 }
 
-/// The row of one endpoint; its adjusted probabilities, its interval and its word are for [`judge`](super::judge), the interval
-/// from the test that is returned.
+/// Returns the row of one endpoint, and its test. [`judge`](super::judge) adds the adjusted probabilities, the word,
+/// and the interval from that test.
 pub(super) fn row(
     endpoint: &Endpoint,
     before: &Side,
@@ -56,7 +56,7 @@ pub(super) fn row(
     (row, tested)
 }
 
-/// Median, quantile or number of each run.
+/// Returns the median, quantile or number of each run.
 fn levels(
     endpoint: &Endpoint,
     before: &Side,
@@ -94,7 +94,7 @@ fn levels(
 fn of_two(kind: Kind, scale: Scale, row: &mut Row, options: &Options) -> Result<HasData, String> {
     let sides = [&row.before_runs, &row.after_runs];
     let logs = kind == Kind::Ranks && scale == Scale::Ratio;
-    // A ratio of means is the same in any unit; sums and squares of the largest numbers are not.
+    // A ratio of means is the same in any unit, but sums and squares of the largest numbers would overflow.
     let most = sides.into_iter().flatten().copied().fold(0.0, f64::max);
     let unit = match (kind, scale) {
         (Kind::Means, Scale::Ratio) if most > 0.0 => most,
@@ -139,7 +139,7 @@ fn of_two(kind: Kind, scale: Scale, row: &mut Row, options: &Options) -> Result<
         }
     }
     let value = tested.estimate().ok_or(TOO_FAR)?;
-    // Bounded by the judge, who knows how many endpoints there are.
+    // The judge adds the bounds, because it knows the number of endpoints.
     row.effect = Some(match value {
         f64::INFINITY => Effect {
             value: None,
@@ -159,7 +159,7 @@ fn of_two(kind: Kind, scale: Scale, row: &mut Row, options: &Options) -> Result<
 
 const TOO_FAR: &str = "the figures are too far apart for a number";
 
-/// Says that so few runs cannot prove anything.
+/// Returns the sentence that so few runs cannot prove anything.
 fn too_few(before: usize, after: usize, least: f64) -> String {
     format!(
         "n too small: {before} and {after} runs cannot give a p below {:.2}",
@@ -167,7 +167,7 @@ fn too_few(before: usize, after: usize, least: f64) -> String {
     )
 }
 
-/// Ratios where every figure has one.
+/// Returns ratios if every figure has one.
 fn scale_of<'a>(mut values: impl Iterator<Item = &'a f64>) -> Scale {
     match values.all(|&value| value > 0.0) {
         true => Scale::Ratio,
@@ -180,7 +180,7 @@ pub(super) fn bound(row: &mut Row, tested: &Tested, level: f64) {
     let Some((estimate, own)) = tested.estimate().zip(row.effect) else {
         return;
     };
-    // A ratio of 0 or infinity has no interval: the test says at most on which side of 1 it is.
+    // A ratio of 0 or infinity has no interval. The test says only on which side of 1 it is.
     let proven = (tested.p() <= level).then_some(1.0);
     if own.infinite {
         row.effect = Some(Effect { low: proven, ..own });
@@ -227,7 +227,7 @@ pub(super) fn decile(
     })
 }
 
-/// Stalls a second, or milliseconds in them.
+/// Stalls per second, or milliseconds in stalls per second.
 fn rates(
     endpoint: &Endpoint,
     before: &Side,
@@ -279,7 +279,7 @@ fn rates(
         (row.after, row.after_interval),
     ] = levels;
 
-    // A single stall may be most of the time of all: times are tested by ranks, numbers by their means.
+    // A single stall may be most of the time of all stalls. So times are tested by ranks, and counts by their means.
     let (kind, scale) = match endpoint {
         Endpoint::StallTime => (
             Kind::Ranks,
@@ -302,7 +302,7 @@ fn rates(
     done
 }
 
-/// The runs' figures; the first run without one is the error.
+/// Returns the runs' figures, or the error of the first run without one.
 fn gather<T>(sides: [&Side; 2], figure: impl Fn(&Run) -> Figure<T>) -> Result<[Vec<T>; 2], String> {
     for side in sides {
         if side.runs.is_empty() {
@@ -325,14 +325,14 @@ fn gather<T>(sides: [&Side; 2], figure: impl Fn(&Run) -> Figure<T>) -> Result<[V
     Ok([of(sides[0])?, of(sides[1])?])
 }
 
-/// The effect of a finite value on its scale (ratios as logarithms); `None` where that is beyond what a number can hold.
+/// Returns the effect of a finite value on its scale (ratios as logarithms); `None` if a number cannot hold it.
 fn effect(value: f64, ends: Option<Ends>, scale: Scale) -> Option<Effect> {
     let back = |value: f64| match scale {
         Scale::Ratio => value.exp(),
         Scale::Difference => value,
     };
     let value = Some(back(value)).filter(|value| value.is_finite())?;
-    // A ratio of 0 or infinity is an end that the data does not bound.
+    // For a ratio of 0 or infinity, the data gives no bound for that end.
     let bound = |end: f64| {
         let back = back(end);
         (end.is_finite() && back.is_finite() && (scale == Scale::Difference || back > 0.0))
@@ -361,7 +361,8 @@ fn interval(value: Option<f64>, ends: Option<Ends>, back: impl Fn(f64) -> f64) -
         })
 }
 
-/// `0.91x (0.88..0.94)`, `infinite (more than 1.00x)`, `0x (n too small for a bound)`, `12 ns (3 ns..21 ns)`.
+/// Returns an effect as text: `0.91x (0.88..0.94)`, `infinite (more than 1.00x)`, `0x (n too small for a bound)`, `12
+/// ns (3 ns..21 ns)`.
 #[must_use]
 pub fn text(effect: &Effect, unit: &str) -> String {
     let Some(value) = effect.value else {
@@ -404,10 +405,10 @@ pub fn text(effect: &Effect, unit: &str) -> String {
     }
 }
 
-/// From here on a number is not read digit by digit.
+/// Numbers of at least this are not shown digit by digit.
 const READABLE: f64 = 1e15;
 
-/// A number with its unit: a time in the unit that reads best, anything else with three digits that count.
+/// Returns a number with its unit: a time in the most readable unit, other numbers with three significant digits.
 fn amount(value: f64, unit: &str) -> String {
     let factor = match unit {
         "ns" => 1.0,

@@ -1,15 +1,15 @@
-//! By how much: estimates that no single run decides.
+//! Estimates of a change that no single run decides.
 //!
-//! [`hodges_lehmann`] is the median of all differences between a run of one side and one of the other (Hodges and
-//! Lehmann, *Estimates of Location Based on Rank Tests*, 1963); of logarithms, it is a ratio. Up to 29 % of the runs may be
-//! arbitrarily wrong before it is. It is found without making a list of the
-//! differences, by halving the range that the median is in and counting: O(runs) a step, some ten steps.
+//! [`hodges_lehmann`] is the median of all differences between a run of one side and a run of the other (Hodges and
+//! Lehmann, *Estimates of Location Based on Rank Tests*, 1963). For logarithms it is a ratio. Up to 29 % of the runs
+//! may be arbitrarily wrong before the estimate is. The differences are not listed: the range of the median is
+//! halved, and differences are counted, O(runs) per step, in about ten steps.
 
-/// So many differences are listed and sorted instead of halving on.
+/// Most differences that are listed and sorted instead of halving further.
 const LISTED: usize = 64;
 
-/// The median of all differences `after - before`, of sides that are finite and ascending. `None` where there is none, or a
-/// difference is beyond what a number can hold.
+/// Returns the median of all differences `after - before`, for sides that are finite and ascending. `None` without
+/// differences, or if a number cannot hold one.
 pub(super) fn hodges_lehmann(before: &[f64], after: &[f64]) -> Option<f64> {
     let all = before.len() * after.len();
     let mut low = after.first()? - before.last()?;
@@ -17,7 +17,7 @@ pub(super) fn hodges_lehmann(before: &[f64], after: &[f64]) -> Option<f64> {
     if !low.is_finite() || !high.is_finite() {
         return None;
     }
-    // The differences in the middle are those with this many at or below: number `lower` and `upper`, from 1.
+    // The differences in the middle are those with this many at or below them: numbers `lower` and `upper`, from 1.
     let (lower, upper) = (all.div_ceil(2), all / 2 + 1);
     // All differences are at or below `high`, and `below` of them, fewer than `lower`, are at or below `low`.
     low = low.next_down();
@@ -25,7 +25,7 @@ pub(super) fn hodges_lehmann(before: &[f64], after: &[f64]) -> Option<f64> {
     while within - below > LISTED {
         let middle = f64::midpoint(low, high);
         if middle <= low || middle >= high {
-            // Neighbouring numbers: what is left are equal differences.
+            // The ends are neighbouring numbers, so the remaining differences are equal.
             return Some(high);
         }
         let count = at_or_below(before, after, middle);
@@ -34,7 +34,7 @@ pub(super) fn hodges_lehmann(before: &[f64], after: &[f64]) -> Option<f64> {
         } else if count < lower {
             (low, below) = (middle, count);
         } else {
-            // It lies between the two in the middle.
+            // The median is between the two in the middle.
             return Some(around(before, after, middle));
         }
     }
@@ -47,9 +47,9 @@ pub(super) fn hodges_lehmann(before: &[f64], after: &[f64]) -> Option<f64> {
     ))
 }
 
-/// How many differences are at or below `limit`.
+/// Returns the number of differences at or below `limit`.
 fn at_or_below(before: &[f64], after: &[f64], limit: f64) -> usize {
-    // As `before` grows, so does the part of `after` that is near enough.
+    // As `before` grows, so does the part of `after` that is close enough.
     let (mut count, mut near) = (0, 0);
     for before in before {
         while near < after.len() && after[near] - before <= limit {
@@ -60,7 +60,7 @@ fn at_or_below(before: &[f64], after: &[f64], limit: f64) -> usize {
     count
 }
 
-/// The mean of the largest difference at or below `limit` and the least one above.
+/// Returns the mean of the largest difference at or below `limit` and the smallest one above it.
 fn around(before: &[f64], after: &[f64], limit: f64) -> f64 {
     let (mut below, mut above) = (f64::NEG_INFINITY, f64::INFINITY);
     let mut near = 0;
@@ -78,7 +78,7 @@ fn around(before: &[f64], after: &[f64], limit: f64) -> f64 {
     f64::midpoint(below, above)
 }
 
-/// The differences above `low` up to `high`.
+/// Lists the differences above `low` up to `high`.
 fn list(before: &[f64], after: &[f64], (low, high): (f64, f64), listed: &mut Vec<f64>) {
     let mut first = 0;
     for before in before {
@@ -96,7 +96,7 @@ mod tests {
     use proptest::prelude::*;
     use stopgap_events::random::Random;
 
-    /// The definition: every difference, sorted.
+    /// The definition: sorts every difference.
     fn oracle(before: &[f64], after: &[f64]) -> Option<f64> {
         let differences = before
             .iter()
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(of(&[7.0; 40], &[7.0; 40]), Some(0.0));
     }
 
-    /// Up to 60 runs a side, many of them equal.
+    /// Up to 60 runs per side, many of them equal.
     #[test]
     fn it_is_the_oracles() {
         let seed = 1;

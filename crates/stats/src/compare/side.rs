@@ -1,4 +1,4 @@
-//! Runs to compare, each reduced to the figures that are tested.
+//! Runs to compare, each reduced to the tested figures.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,14 +17,14 @@ pub struct Side {
     pub runs: Vec<Run>,
 }
 
-/// One run (a process or a boot), as figures. All latencies are in [`Options::unit`](super::Options::unit), and less is
-/// better in every one of them. `None` is "this run has no such figure"; the comparison names a figure that is NaN or infinite and
-/// never tests it.
+/// One run (a process or a boot) as figures. All latencies are in [`Options::unit`](super::Options::unit), and less
+/// is better in every figure. `None` means that the run has no such figure. The comparison names a figure that is NaN
+/// or infinite, and never tests it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Run {
-    /// Its name for errors, as a file's name.
+    /// Its name for errors, such as the name of a file.
     pub name: String,
-    /// Runs that an occasion is made of ([`Run::of_occasion`]); 0 of a run that stands for itself.
+    /// Runs of which an occasion consists ([`Run::of_occasion`]); 0 for a run that counts by itself.
     pub within: usize,
     /// Median of its samples.
     pub median: Option<f64>,
@@ -38,28 +38,28 @@ pub struct Run {
     pub deciles: Option<[f64; 9]>,
     /// Its stalls above a threshold.
     pub stalls: Option<RunStalls>,
-    /// How many independent stall episodes are behind its tail: a sampler that was held up once finds many long
-    /// samples of one episode.
+    /// Number of independent stall episodes behind its tail. A sampler that is delayed once finds many long samples
+    /// of one episode.
     pub episodes: Option<u64>,
-    /// Figures that are one number a run, by name: elapsed time, system time, a count.
+    /// Figures with one number per run, by name: elapsed time, system time, a count.
     pub numbers: BTreeMap<String, f64>,
 }
 
 /// Stalls of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunStalls {
-    /// Episodes.
+    /// Number of episodes.
     pub count: u64,
-    /// All of them together in nanoseconds; `None` where not every episode was kept.
+    /// Sum of all episodes in nanoseconds; `None` if not every episode was kept.
     pub time_ns: Option<u64>,
-    /// From what length on it counts as a stall, nanoseconds; must be one for all runs.
+    /// Nanoseconds from which a sample is a stall; must be the same for all runs.
     pub threshold_ns: u64,
-    /// For how long it was looked for them, nanoseconds.
+    /// Length of the measurement in nanoseconds.
     pub duration_ns: u64,
 }
 
 impl Run {
-    /// A run of which nothing is known yet.
+    /// Creates a run without figures.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Run {
         Run {
@@ -68,15 +68,15 @@ impl Run {
         }
     }
 
-    /// A run's quantiles, in nanoseconds, from all its samples; those for which there are too few samples
-    /// ([`quantile`]) are absent.
+    /// Creates a run from a histogram: its quantiles in nanoseconds, from all its samples. Quantiles with too few
+    /// samples ([`quantile`]) are absent.
     #[must_use]
     pub fn of_histogram(name: impl Into<String>, histogram: &Histogram) -> Run {
         let at = |q| quantile(histogram, q).ok().map(|ns| ns as f64);
         Run::of_quantiles(name, histogram.max().map(|ns| ns as f64), at)
     }
 
-    /// A run of which `at` knows the quantiles; `None` for those that it does not know.
+    /// Creates a run from the quantiles that `at` returns; `None` for quantiles that it does not know.
     pub(crate) fn of_quantiles(
         name: impl Into<String>,
         max: Option<f64>,
@@ -94,14 +94,14 @@ impl Run {
         }
     }
 
-    /// An occasion: runs that one command made within minutes, which share its boot, its neighbours and its luck. More runs do
-    /// not tell what they share from a change, so all of them together count as one run: the median of each figure, and the sum of
-    /// stalls. A figure that one of them lacks is absent.
+    /// Creates an occasion: runs that one command made within minutes, and that share a boot, neighbours and chance.
+    /// More runs cannot separate what they share from a change. So all of them count as one run: the median of each
+    /// figure, and the sum of stalls. A figure that one run lacks is absent.
     #[must_use]
     pub fn of_occasion(name: impl Into<String>, runs: &[Run]) -> Run {
         let middle = |figure: &dyn Fn(&Run) -> Option<f64>| {
             let each: Vec<f64> = runs.iter().map(figure).collect::<Option<_>>()?;
-            // One that is no number is named, not sorted to an end.
+            // A value that is no number is named, not sorted to an end.
             let wrong = each.iter().find(|value| !value.is_finite()).copied();
             wrong.or_else(|| median(each))
         };
@@ -130,7 +130,7 @@ impl Run {
         }
     }
 
-    /// The same run with its stalls, which are its independent episodes.
+    /// Adds stalls, which are the run's independent episodes.
     #[must_use]
     pub fn with_stalls(mut self, stalls: RunStalls) -> Run {
         self.episodes = Some(stalls.count);
@@ -138,7 +138,7 @@ impl Run {
         self
     }
 
-    /// A run that is one number, as a line of a file for ministat.
+    /// Creates a run that is one number, such as a line of a file for ministat.
     #[must_use]
     pub fn of_number(name: impl Into<String>, what: impl Into<String>, value: f64) -> Run {
         let mut run = Run::new(name);
@@ -148,7 +148,7 @@ impl Run {
 }
 
 impl RunStalls {
-    /// Those of several runs; `None` of no run, or of several thresholds.
+    /// Returns the stalls of several runs together; `None` without runs, or if thresholds differ.
     fn together(each: &[RunStalls]) -> Option<RunStalls> {
         let (first, rest) = each.split_first()?;
         rest.iter().try_fold(*first, |sum, next| {
@@ -164,7 +164,7 @@ impl RunStalls {
         })
     }
 
-    /// Stalls of a record's block that took `duration_ns` nanoseconds.
+    /// Creates the stalls of a record's block that took `duration_ns` nanoseconds.
     #[must_use]
     pub fn of_record(stalls: &Stalls, duration_ns: u64) -> RunStalls {
         let kept = stalls.episodes.iter().map(|stall| stall.length_ns);
@@ -187,21 +187,21 @@ pub enum Endpoint {
     P99,
     /// A run's 99.9th percentile; see [`EPISODES`](super::EPISODES).
     P999,
-    /// Stalls a second.
+    /// Stalls per second.
     StallRate,
-    /// Milliseconds in stalls, a second.
+    /// Milliseconds in stalls per second.
     StallTime,
-    /// One of [`Run::numbers`]: the typical run.
+    /// One of [`Run::numbers`], for the typical run.
     Number(String),
-    /// The mean of the same number over runs, which sees that a slow mode came more often.
+    /// The mean of the same number over runs, which shows if a slow mode becomes more frequent.
     Mean(String),
 }
 
-/// Begins the name of a mean.
+/// Prefix of the name of a mean.
 pub(super) const MEAN: &str = "mean ";
 
 impl Endpoint {
-    /// Those of latencies, in the order in which they are shown.
+    /// Endpoints of latencies, in the order of display.
     pub const USUAL: [Endpoint; 5] = [
         Endpoint::Median,
         Endpoint::P99,
@@ -210,7 +210,7 @@ impl Endpoint {
         Endpoint::StallTime,
     ];
 
-    /// The run's figure; `None` where it has none.
+    /// Returns the run's figure; `None` where it has none.
     #[must_use]
     pub fn value(&self, run: &Run) -> Option<f64> {
         let per_second = |amount: f64| {
@@ -227,7 +227,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether the run says anything of it.
+    /// Returns whether the run has the figure.
     pub(super) fn is_in(&self, run: &Run) -> bool {
         match self {
             Endpoint::Median => run.median.is_some(),
@@ -239,7 +239,7 @@ impl Endpoint {
     }
 }
 
-/// The name in the record: `median`, `p99`, `p99.9`, `stall rate`, `stall time`, or the number's.
+/// Writes the name in the record: `median`, `p99`, `p99.9`, `stall rate`, `stall time`, or the number's.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -254,7 +254,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// The name back; one that is none of the usual is a number's, or its mean's.
+/// Reads the name. A name that is not one of these is that of a number, or of its mean.
 impl From<&str> for Endpoint {
     fn from(name: &str) -> Endpoint {
         let usual = Endpoint::USUAL.into_iter();

@@ -1,9 +1,9 @@
-//! What the tests are worth: thousands of comparisons in a world where the truth is known.
+//! Measures the tests: thousands of comparisons in a world with a known truth.
 //!
-//! [`simulate`] makes two sides of runs, changes the later side in three ways (not at all; a quarter of the stalls; a body
-//! faster by 10 % with four times the stalls), compares them by [`compare`], and by the tests that others use, and counts who
-//! calls them different and which intervals hold the truth. The world is in `world.rs`; figures are in `docs/compare.md`,
-//! and `stopgap-bench simulate` prints them.
+//! [`simulate`] makes two sides of runs and changes the later side in three ways: not at all; a quarter of the
+//! stalls; a body faster by 10 % with four times the stalls. It compares them by [`compare`] and by other common
+//! tests, and counts which tests call them different and which intervals contain the truth. The world is in
+//! `world.rs`; figures are in `docs/compare.md`, and `stopgap-bench simulate` prints them.
 //!
 //! The three changes share the runs' bodies and the whole earlier side, so columns are not independent of each other; each
 //! simulation is independent of the next.
@@ -23,14 +23,14 @@ use world::{CHANGES, Change, Figures, SAMPLES, body, changed, figures};
 /// Changes of the later side, in the order of every column.
 pub const CHANGED: [&str; 3] = ["nothing changed", "stalls / 4", "body -10 %, stalls x 4"];
 
-/// What to simulate.
+/// Options of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     /// Simulations.
     pub simulations: u32,
-    /// Runs a side; at least 5.
+    /// Runs per side; at least 5.
     pub runs: usize,
-    /// Seed of the first simulation; the next one has the next.
+    /// Seed of the first simulation; each next one adds 1.
     pub seed: u64,
     /// [`Options::permutations`].
     pub permutations: u32,
@@ -39,7 +39,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// 1,999 arrangements and 399 draws: a fifth of what [`compare`] does unless told otherwise.
+    /// 1,999 arrangements and 399 draws: a fifth of the defaults of [`compare`].
     #[must_use]
     pub fn new(simulations: u32, runs: usize, seed: u64) -> Plan {
         Plan {
@@ -57,7 +57,7 @@ impl Plan {
 pub struct Counts {
     /// Name of the test or of the result.
     pub name: String,
-    /// In how many simulations it was so; `None` where the question has no answer.
+    /// Number of simulations with this result; `None` where it cannot occur.
     pub counts: [Option<u32>; 3],
 }
 
@@ -68,22 +68,22 @@ pub struct Outcome {
     pub plan: Plan,
     /// Simulations that were made; fewer where it was stopped.
     pub simulations: u32,
-    /// Peers' tests that called the sides different at 5 %.
+    /// Other tests that called the sides different at 5 %.
     pub peers: Vec<Counts>,
-    /// Our endpoints with p at most 5 %, each for itself.
+    /// Our endpoints with p of at most 5 %, each by itself.
     pub endpoints: Vec<Counts>,
     /// Verdicts of all endpoints together, at a margin of 5 %, by word; `a difference` is regression or improvement.
     pub gate: Vec<Counts>,
-    /// 95 % intervals that hold the truth; those of a single side stand in the first column.
+    /// 95 % intervals that contain the truth. Those of a single side are in the first column.
     pub intervals: Vec<Counts>,
 }
 
-/// The true values that our intervals ought to hold.
+/// The true values that our intervals should contain.
 struct Truth {
     /// p99 of the typical run, and of all samples together.
     run_p99: f64,
     all_p99: f64,
-    /// Hodges and Lehmann's ratio of median and p99, and of both rates, by change.
+    /// Hodges and Lehmann's ratio for median and p99, and for both rates, by change.
     ratios: [[Option<f64>; 4]; 3],
 }
 
@@ -104,10 +104,10 @@ const WORDS: [Word; 5] = [
     Word::Inconclusive,
 ];
 
-/// Simulates. `told` hears how many are done, and says whether to go on.
+/// Simulates. `told` receives the number of finished simulations, and returns whether to continue.
 ///
-/// A simulation takes some 5 ms with 10 runs a side and 15 ms with 30; before the first one the truth is looked up in 10,000
-/// runs, which takes a second.
+/// A simulation takes about 5 ms with 10 runs per side and 15 ms with 30. Before the first one, the truth is computed
+/// from 10,000 runs, which takes a second.
 #[must_use]
 pub fn simulate(plan: &Plan, mut told: impl FnMut(u32) -> bool) -> Outcome {
     let truth = truth();
@@ -131,7 +131,7 @@ struct Tally {
     peers: [[u32; 3]; peers::NAMES.len()],
     endpoints: [[u32; 3]; ENDPOINTS.len()],
     words: [[u32; 3]; WORDS.len()],
-    /// Order statistics; our interval for p99 of the typical run, and of all samples.
+    /// For p99: the interval by order statistics; our interval for the typical run, and for all samples.
     p99: [u32; 3],
     ratios: [[u32; 3]; ENDPOINTS.len()],
 }
@@ -189,7 +189,7 @@ impl Tally {
 /// One simulation: one earlier side, and the later side with each change.
 fn one(plan: &Plan, seed: u64, truth: &Truth, tally: &mut Tally) {
     let mut random = Random::new(seed);
-    // The world's stream is not the one of arrangements and draws.
+    // The world uses another random stream than the arrangements and draws.
     let own = random.bits();
     let no = CHANGES[0];
     let bodies = |random: &mut Random| (0..plan.runs).map(|_| body(random)).collect::<Vec<_>>();
@@ -223,7 +223,7 @@ fn one(plan: &Plan, seed: u64, truth: &Truth, tally: &mut Tally) {
             };
             let rejected = row.p.is_some_and(|p| p <= super::LEVEL);
             tally.endpoints[at][column] += u32::from(rejected && row.word != RowWord::Inconclusive);
-            // An end that the data does not bound holds everything.
+            // An end without a bound contains everything.
             let holds = |truth: f64| {
                 row.effect.is_none_or(|effect| {
                     effect.low.is_none_or(|low| low <= truth)
@@ -288,7 +288,7 @@ fn runs(name: &str, figures: &[Figures]) -> Side {
     }
 }
 
-/// Whether the 95 % interval for p99 that holds for independent samples holds the truth.
+/// Returns whether the 95 % interval for p99 that is valid for independent samples contains the truth.
 fn order_statistics(samples: &[u32], truth: f64) -> bool {
     let n = samples.len() as f64;
     let half = crate::bootstrap::Z_975 * (n * 0.99 * 0.01).sqrt();
@@ -319,7 +319,7 @@ fn look_up() -> Truth {
     }
     let place = all_samples.len() / 100 * 99;
     let all_p99 = *all_samples.select_nth_unstable_by(place, f64::total_cmp).1;
-    // The ratio of two runs drawn at random; a run and its neighbour are independent.
+    // The ratio of two runs drawn at random. A run and its neighbour are independent.
     let ratio = |column: &[Figures], of: fn(&Figures) -> f64| {
         let before = columns[0].iter().cycle().skip(1).map(of);
         let logs = column.iter().map(of).zip(before);

@@ -1,7 +1,7 @@
-//! The steps in which figures were taken.
+//! The steps in which figures were measured.
 
-/// The largest power of ten of which every figure is a multiple: the step of the clock, or of the text, that they come from. 0 where
-/// there is none that a number can show.
+/// Returns the largest power of ten of which every figure is a multiple: the step of the clock or of the text. 0 if
+/// no step is representable.
 pub(super) fn step(before: &[f64], after: &[f64]) -> f64 {
     let figures = || before.iter().chain(after);
     for power in (-12..=12).rev() {
@@ -11,7 +11,7 @@ pub(super) fn step(before: &[f64], after: &[f64]) -> f64 {
             (steps - steps.round()).abs() <= 8.0 * f64::EPSILON * steps.abs()
         };
         if figures().all(whole) {
-            // All are 0: of how large a step nobody knows.
+            // If all figures are 0, the step is unknown.
             let any = figures().any(|figure| figure.abs() > 0.0);
             return if any { step } else { 0.0 };
         }

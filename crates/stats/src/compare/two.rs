@@ -1,19 +1,19 @@
-//! One test of two sides, and the interval that the same test leaves.
+//! A test of two sides, and the interval that belongs to the test.
 //!
 //! | statistic | what it asks | lineage |
 //! |---|---|---|
 //! | [`Kind::Ranks`] | is a later run as often the larger one of two as the smaller one? | Brunner and Munzel, *The nonparametric Behrens-Fisher problem*, 2000 |
 //! | [`Kind::Means`] | are the means equal? | Welch 1947 |
 //!
-//! Both are divided by their own standard error, and judged by all arrangements of the labels where those are at most
-//! [`EXACT`], else by a seeded sample of them, of which the seen one is one more (Phipson and Smyth 2010). Where the sides have
-//! one distribution the level is exact. Where only what is asked is equal and spreads or numbers of runs differ, it holds
-//! in the limit, which a sum of ranks or a difference of means does not (Janssen 1997; Neubert and Brunner 2007; Chung and Romano
-//! 2013).
+//! Both are divided by their own standard error, and judged by all arrangements of the labels if there are at most
+//! [`EXACT`], else by a seeded sample of them plus the seen one (Phipson and Smyth 2010). If both sides have one
+//! distribution, the level is exact. If only the tested property is equal, and spreads or numbers of runs differ, the
+//! level holds in the limit. This is not so for a sum of ranks or a difference of means (Janssen 1997; Neubert and
+//! Brunner 2007; Chung and Romano 2013).
 //!
-//! The interval holds each shift (of logarithms: each ratio) at which the test does not tell the later side, moved back by
-//! it, from the earlier one at the same critical value. So an interval leaves out "the same" where, and only where, p is at most the
-//! level.
+//! The interval contains each shift (for logarithms: each ratio) for which the test, at the same critical value,
+//! finds no difference after the later side is moved back by the shift. So an interval excludes "the same" exactly if
+//! p is at most the level.
 
 use std::rc::Rc;
 
@@ -24,10 +24,10 @@ use super::record::Scale;
 use super::resample::Ends;
 use super::shift::hodges_lehmann;
 
-/// Up to so many arrangements are all gone through: 8 runs against 8.
+/// Most arrangements that are all used: those of 8 runs against 8.
 pub(super) const EXACT: u32 = 20_000;
 
-/// The question of a test.
+/// The property that a test compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The typical run.
@@ -41,7 +41,7 @@ pub(super) enum Kind {
 struct Distribution {
     /// How far each arrangement is from "the same", the farthest first.
     far: Vec<f64>,
-    /// All there are, or a sample.
+    /// Whether these are all arrangements, or a sample.
     exact: bool,
 }
 
@@ -50,17 +50,17 @@ struct Distribution {
 pub(super) struct Tested {
     kind: Kind,
     scale: Scale,
-    /// Of [`Kind::Ranks`] on the effect's scale and ascending.
+    /// For [`Kind::Ranks`]: on the effect's scale and ascending.
     before: Vec<f64>,
     after: Vec<f64>,
     seen: f64,
     distribution: Rc<Distribution>,
-    /// Where the sides have figures that are equal: the distribution of as many that differ, as they do once a side is moved.
+    /// If some figures are equal: the distribution for as many different ones, as they are once a side is moved.
     moved: Option<Rc<Distribution>>,
 }
 
-/// The distribution of [`Kind::Ranks`] where no two figures are equal: only the numbers of runs matter, so many tests of as many
-/// runs share it.
+/// The distribution of [`Kind::Ranks`] for different figures only. It depends only on the numbers of runs, so many
+/// tests share it.
 #[derive(Debug, Clone)]
 pub(super) struct Untied(Rc<Distribution>);
 
@@ -73,7 +73,7 @@ impl Untied {
     }
 }
 
-/// Says whether `a` is at least `b`, but for rounding.
+/// Returns whether `a` is at least `b`, apart from rounding.
 fn reaches(a: f64, b: f64) -> bool {
     a >= b - 1e-9 * (1.0 + b.abs()) || (a.is_infinite() && b.is_infinite())
 }
@@ -113,7 +113,7 @@ impl Distribution {
         (seen, Distribution { far, exact })
     }
 
-    /// The seen arrangement is one more than those of a sample.
+    /// Returns 1 if the seen arrangement must be added to a sample.
     fn own(&self) -> usize {
         usize::from(!self.exact)
     }
@@ -123,7 +123,8 @@ impl Distribution {
         (as_far + self.own()) as f64 / (self.far.len() + self.own()) as f64
     }
 
-    /// The distance beyond which the probability is at most `level`; `None` where so few arrangements have none.
+    /// Returns the distance beyond which the probability is at most `level`; `None` if there are too few
+    /// arrangements.
     fn critical(&self, level: f64) -> Option<f64> {
         let most = (level * (self.far.len() + self.own()) as f64 + 1e-9).floor() as usize;
         let next = self.far.get(most.checked_sub(self.own())?)?;
@@ -132,9 +133,9 @@ impl Distribution {
 }
 
 impl Tested {
-    /// Tests two sides of finite values, ratios as logarithms where `kind` is ranks and `scale` is a ratio.
+    /// Tests two sides of finite values. Ratios are logarithms if `kind` is ranks and `scale` is a ratio.
     ///
-    /// 9,999 arrangements of 60 runs take some 5 ms, of 10,000 runs 1 s.
+    /// 9,999 arrangements of 60 runs take about 5 ms, of 10,000 runs 1 s.
     pub(super) fn new(
         kind: Kind,
         scale: Scale,
@@ -162,7 +163,7 @@ impl Tested {
         }
     }
 
-    /// The same of ranks and a difference; `untied` is of as many runs, draws and the same seed.
+    /// The same for ranks and a difference. `untied` must be for the same numbers of runs, draws and seed.
     pub(super) fn ranks(
         untied: &Untied,
         [mut before, mut after]: [Vec<f64>; 2],
@@ -190,23 +191,23 @@ impl Tested {
         }
     }
 
-    /// The least probability that an arrangement of these figures has, whichever was seen.
+    /// Returns the least probability that any arrangement of these figures has.
     pub(super) fn least_p(&self) -> f64 {
         let far = self.distribution.far.first();
         far.map_or(1.0, |&far| self.distribution.p(far))
     }
 
-    /// Whether the later side is the larger one by ranks.
+    /// Returns whether the later side is larger by ranks.
     pub(super) fn is_more(&self) -> bool {
         self.seen > 0.0
     }
 
-    /// The two-sided probability.
+    /// Returns the two-sided probability.
     pub(super) fn p(&self) -> f64 {
         self.distribution.p(self.seen.abs())
     }
 
-    /// The side's figures in ascending order, on the scale of the test.
+    /// Returns the side's figures in ascending order, on the scale of the test.
     pub(super) fn side(&self, later: bool) -> &[f64] {
         match later {
             true => &self.after,
@@ -214,12 +215,12 @@ impl Tested {
         }
     }
 
-    /// The side's mean.
+    /// Returns the side's mean.
     pub(super) fn mean(&self, later: bool) -> f64 {
         moments(self.side(later)).0
     }
 
-    /// The shift, or the logarithm of the ratio; infinite where a mean is 0. `None` where it is no number.
+    /// Returns the shift, or the logarithm of the ratio; infinite if a mean is 0. `None` if it is no number.
     pub(super) fn estimate(&self) -> Option<f64> {
         let value = match (self.kind, self.scale) {
             (Kind::Ranks, _) => hodges_lehmann(&self.before, &self.after)?,
@@ -229,7 +230,7 @@ impl Tested {
         (!value.is_nan()).then_some(value)
     }
 
-    /// From how many arrangements it is, and whether those are all.
+    /// Returns the number of arrangements, and whether these are all.
     pub(super) fn arrangements(&self) -> (u32, bool) {
         let many = self.distribution.far.len() + self.distribution.own();
         (
@@ -238,8 +239,8 @@ impl Tested {
         )
     }
 
-    /// The interval of the shift or the logarithm of the ratio around `value` at `level`; `None` where so few runs bound
-    /// none.
+    /// Returns the interval of the shift or of the logarithm of the ratio around `value` at `level`; `None` if so few
+    /// runs give no bound.
     pub(super) fn ends(&self, value: f64, level: f64) -> Option<Ends> {
         Some(match self.kind {
             Kind::Ranks => {
@@ -256,7 +257,8 @@ impl Tested {
         })
     }
 
-    /// The shifts around `value` at which the ranks do not go beyond the critical value; without 0 where that `differs`.
+    /// Returns the shifts around `value` whose ranks stay within the critical value; without 0 if the sides differ
+    /// (`differs`).
     fn shifts(&self, value: f64, critical: f64, differs: bool) -> Ends {
         let told = |shift: f64| {
             let (values, later) = merged(&self.before, &self.after, shift);
@@ -265,7 +267,7 @@ impl Tested {
         let (Some(first), Some(last)) = (self.before.first(), self.before.last()) else {
             return UNBOUNDED;
         };
-        // Beyond these one side lies wholly above the other.
+        // Beyond these, one side is wholly above the other.
         let (least, most) = (
             self.after[0] - last,
             self.after[self.after.len() - 1] - first,
@@ -283,7 +285,7 @@ impl Tested {
             inside
         };
         let (low, high) = (end(least - room * 1e-6), end(most + room * 1e-6));
-        // The statistic need not fall evenly, and at 0 there may be ties: p decides whether 0 is within.
+        // The statistic need not fall evenly, and there may be ties at 0. So p decides whether 0 is inside.
         match differs {
             true if value > 0.0 => Ends {
                 low: low.max(0.0),
@@ -350,14 +352,15 @@ const UNBOUNDED: Ends = Ends {
     high: f64::INFINITY,
 };
 
-/// How many arrangements there are, possibly infinite.
+/// Returns the number of arrangements, possibly infinite.
 pub(super) fn arrangements(before: usize, after: usize) -> f64 {
     let (n, k) = (before + after, before.min(after));
     let choose = (1..=k).fold(1.0, |product, i| product * (n - k + i) as f64 / i as f64);
     choose.round()
 }
 
-/// Both sides in ascending order with whose each value is, the later side's moved back by `shift`.
+/// Returns both sides in ascending order, and which values are the later side's. The later side is moved back by
+/// `shift`.
 fn merged(before: &[f64], after: &[f64], shift: f64) -> (Vec<f64>, Vec<bool>) {
     let n = before.len() + after.len();
     let (mut values, mut later) = (Vec::with_capacity(n), Vec::with_capacity(n));
@@ -378,12 +381,12 @@ fn merged(before: &[f64], after: &[f64], shift: f64) -> (Vec<f64>, Vec<bool>) {
     }
 }
 
-/// Says whether two of the ascending values are equal.
+/// Returns whether two of the ascending values are equal.
 fn is_tied(values: &[f64]) -> bool {
     values.windows(2).any(|two| two[0] >= two[1])
 }
 
-/// Goes through all choices of `chosen` places of `n`.
+/// Visits all choices of `chosen` places out of `n`.
 fn each_choice(n: usize, chosen: usize, mut told: impl FnMut(&[usize])) {
     let mut choice: Vec<usize> = (0..chosen).collect();
     loop {
@@ -401,7 +404,7 @@ fn each_choice(n: usize, chosen: usize, mut told: impl FnMut(&[usize])) {
 
 /// Brunner and Munzel's statistic of values in ascending order; infinite where one side lies wholly above the other.
 fn brunner_munzel(values: &[f64], later: &[bool]) -> f64 {
-    // Runs of the other side that are below each run, halves for equal ones: sums and sums of squares.
+    // For each run, the number of lower runs of the other side, half for equal ones: sums and sums of squares.
     let (mut sums, mut squares) = ([0.0; 2], [0.0; 2]);
     let mut below = [0.0; 2];
     let mut at = 0;
@@ -423,7 +426,7 @@ fn brunner_munzel(values: &[f64], later: &[bool]) -> f64 {
     let [n, m] = below;
     let spread = |side: usize, many: f64| {
         let variance = (squares[side] - sums[side] * sums[side] / many) / (many - 1.0);
-        // Sums of halves are exact; what is left of a difference of equals is none.
+        // Sums of halves are exact. A tiny rest is the difference of equal numbers.
         if variance > 1e-9 { variance } else { 0.0 }
     };
     let difference = (sums[1] / m + m / 2.0) - (sums[0] / n + n / 2.0);
@@ -434,7 +437,7 @@ fn brunner_munzel(values: &[f64], later: &[bool]) -> f64 {
 /// Welch's statistic.
 fn welch(values: &[f64], later: &[bool]) -> f64 {
     let (mut many, mut sums, mut squares) = ([0.0; 2], [0.0; 2], [0.0; 2]);
-    // Values are taken from one of theirs: sums of squares of large numbers would be nothing but rounding.
+    // Values are taken relative to one of them. Otherwise sums of squares of large numbers would be mere rounding.
     let about = values.get(values.len() / 2).copied().unwrap_or(0.0);
     for (value, later) in values.iter().zip(later) {
         let side = usize::from(*later);
@@ -514,7 +517,8 @@ mod tests {
         assert!(arrangements(5_000, 5_000).is_infinite());
     }
 
-    /// Only the two arrangements of 4 against 4 runs that lie wholly apart reach 5 %: the interval is where they do not.
+    /// Only the two arrangements of 4 against 4 runs with no overlap reach 5 %. The interval contains the shifts with
+    /// an overlap.
     #[test]
     fn the_interval_of_few_runs_is_where_the_sides_overlap() {
         let few = ranks(&[1.0, 2.0, 3.0, 4.0], &[11.0, 12.0, 13.0, 14.0]);
@@ -526,7 +530,7 @@ mod tests {
         assert!(few.ends(10.0, 0.02).is_none());
     }
 
-    /// Word, probability and interval cannot contradict each other, with ties and unequal numbers, too.
+    /// Word, probability and interval never contradict each other, also with ties and unequal numbers of runs.
     #[test]
     fn the_interval_leaves_out_the_same_where_p_is_at_most_the_level() {
         let seed = 1;
@@ -567,7 +571,7 @@ mod tests {
         }
     }
 
-    /// Welch's 95 % interval of R's `t.test` for many runs, where all distributions are one.
+    /// For many runs it is Welch's 95 % interval of R's `t.test`, because all distributions agree there.
     #[test]
     fn the_interval_of_means_is_near_welchs() {
         let mut random = Random::new(1);

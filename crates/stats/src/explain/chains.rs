@@ -1,122 +1,122 @@
-//! Waits, followed to who or what caused them.
+//! Waits with their causes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Whether a thread that waits loses time.
+/// Judgement whether a waiting thread loses time.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Idleness {
-    /// It waits for something that it needs: an answer, a lock, a disk, memory, a child, a CPU.
+    /// Loss: it waits for something that it needs, such as an answer, a lock, a disk, memory, a child or a CPU.
     Stalled,
-    /// The trace does not tell whether it has work.
+    /// Unknown: the trace does not say whether it has work.
     MayBeIdle,
-    /// It waits for work.
+    /// Idle: it waits for work.
     Idle,
 }
 
-/// Waits of all threads, followed to who or what caused them. Each nanosecond of a wait is in one link of each depth.
+/// Waits of all threads with their causes. Each nanosecond of a wait is in one link of each depth.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Chains {
-    /// Waits by thread's name, what for, and idleness; the most time first.
+    /// Waits by name of the thread, reason and idleness; the most time first.
     pub waiting: Vec<Waiting>,
-    /// Threads and things by how much of others' waiting they caused; the most first. A wait that stands behind another
-    /// wait is counted with each.
+    /// Threads and things by the waits of others that they caused; the most time first. A wait behind another wait
+    /// counts for each of them.
     pub blame: Vec<Blame>,
     /// Where the wall-clock time of the whole recording went, for the recorded program's first thread; null where the
     /// trace does not show it from begin to end.
     pub critical_path: Option<CriticalPath>,
-    /// Frames, requests and round trips: where their time went.
+    /// Frames, requests and round trips: how their time divides.
     pub windows: Vec<Windows>,
 }
 
-/// Waits of threads of one name for one thing.
+/// Waits of threads of one name for one reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Waiting {
     /// The threads' name.
     pub task: String,
-    /// How many threads.
+    /// Number of threads.
     pub threads: u64,
-    /// What they waited for, in a word: as in [`Link::cause`].
+    /// Reason of the waits: a word as in [`Link::cause`].
     pub cause: String,
-    /// All of it in words.
+    /// The reason in words.
     pub text: String,
     /// The system call in which they waited.
     pub call: Option<String>,
-    /// Where in their program at least half of the time went by, as [`Link::place`].
+    /// Place in the program with at least half of the time, as in [`Link::place`].
     pub place: Option<String>,
-    /// Whether they lost time by it.
+    /// Whether the threads lost time by these waits.
     pub idleness: Idleness,
-    /// How many waits.
+    /// Number of waits.
     pub waits: u64,
-    /// Their time.
+    /// Sum of their lengths.
     pub total_ns: u64,
     /// The longest wait step by step, for a picture; empty where it lost no time, or less than 10 ms.
     pub steps: Vec<Step>,
-    /// The longest.
+    /// Length of the longest wait.
     pub longest_ns: u64,
-    /// When the longest began, since the first event.
+    /// Begin of the longest wait, since the first event.
     pub longest_at_ns: u64,
-    /// The thread that had the longest.
+    /// The thread that had the longest wait.
     pub longest_tid: u32,
-    /// What was behind them, the most time first. Their times add up to `total_ns`.
+    /// Causes of the waits, the most time first. Their times add up to `total_ns`.
     pub links: Vec<Link>,
 }
 
 /// One hop of chains: a thread and what it did meanwhile, or something outside of all threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Link {
-    /// Of a wait, what for: `time`, `lock`, `word` (a condition variable, a semaphore), `events`, `data`, `answer` (of the
-    /// program behind a file system), `io`, `child`,
-    /// `signal`, `continue`, `fence`, `mmap_lock`, `direct-reclaim`, `memcg-reclaim`, `compaction`, `throttled`,
-    /// `memory`, `work`, `something`. At the end of a chain: `running`, `run-queue`, `priority-inversion`,
-    /// `cpu-quota`, `disk`, `timer`, `timeout`, `network`, `delayed-ack`, `interrupt`, `device`, `stopped`, `held`
-    /// (a lock, and what its holder did is not known), `cycle`, `perhaps-cycle`,
-    /// `left-out` (hops of a long chain), `unknown` (the chain breaks), `other` (small ones).
+    /// Reason of a wait: `time`, `lock`, `word` (a condition variable, a semaphore), `events`, `data`, `answer` (of
+    /// the program behind a file system), `io`, `child`, `signal`, `continue`, `fence`, `mmap_lock`,
+    /// `direct-reclaim`, `memcg-reclaim`, `compaction`, `throttled`, `memory`, `work`, `something`. End of a chain:
+    /// `running`, `run-queue`, `priority-inversion`, `cpu-quota`, `disk`, `timer`, `timeout`, `network`,
+    /// `delayed-ack`, `interrupt`, `device`, `stopped`, `held` (a lock whose holder's time is unknown), `cycle`,
+    /// `perhaps-cycle`, `left-out` (hops of a long chain), `unknown` (the chain breaks), `other` (small causes).
     pub cause: String,
     /// The hop in words.
     pub text: String,
     /// The thread's name.
     pub task: Option<String>,
-    /// The thread, where it is one alone.
+    /// The thread; null where there are several.
     pub tid: Option<u32>,
     /// The system call in which it waited.
     pub call: Option<String>,
-    /// Where in its program at least half of the time went by: the innermost functions that have a name, outermost first.
+    /// Place in the program with at least half of the time: the innermost functions that have a name, outermost
+    /// first.
     pub place: Option<String>,
-    /// Time.
+    /// Nanoseconds.
     pub ns: u64,
-    /// Share of all of these waits, 0 to 1.
+    /// Share of all waits of the group, 0 to 1.
     pub share: f64,
     /// The next hops, the most time first. Their times add up to `ns`; empty at the end of a chain.
     pub links: Vec<Link>,
 }
 
-/// A thread or thing that others waited for.
+/// A thread or thing for which others waited.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Blame {
-    /// What it did: a word as in [`Link::cause`].
+    /// Its activity: a word as in [`Link::cause`].
     pub cause: String,
-    /// The same in words.
+    /// Its activity in words.
     pub text: String,
-    /// The thread's name; null of something outside of all threads.
+    /// The thread's name; null for things outside of all threads.
     pub task: Option<String>,
-    /// The thread, where it is one alone.
+    /// The thread; null where there are several.
     pub tid: Option<u32>,
-    /// Time of others' waits that it caused.
+    /// Time of waits of others that it caused.
     pub ns: u64,
     /// Share of all such time, 0 to 1.
     pub share: f64,
 }
 
-/// Where the time of a window went.
+/// How the time of a window divides.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CriticalPath {
-    /// Which window.
+    /// Name of the window.
     pub of: String,
-    /// The thread whose time it is.
+    /// The thread of the window.
     pub tid: u32,
     /// Its length.
     pub window_ns: u64,
@@ -124,86 +124,86 @@ pub struct CriticalPath {
     pub parts: Vec<Link>,
 }
 
-/// What a window of time is.
+/// Kind of a window of time.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum WindowKind {
-    /// From a thread's mark to its next (`--frame-marker`).
+    /// From a mark of a thread to its next one (`--frame-marker`).
     Frame,
     /// From a call or mark of a thread to another (`--request`).
     Request,
-    /// From what a client sends to the last reply.
+    /// From a client's request to the last reply.
     RoundTrip,
 }
 
 /// Windows of one kind, of threads of one name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Windows {
-    /// What they are.
+    /// Kind of the windows.
     pub kind: WindowKind,
-    /// The name of the threads whose time it is.
+    /// Name of the windows' threads.
     pub task: String,
-    /// The marker, what begins and ends a request, or the server's name.
+    /// The marker, the begin and end of a request, or the server's name.
     pub by: String,
-    /// How many have a begin and an end in the trace.
+    /// Number of windows that begin and end in the trace.
     pub count: u64,
-    /// Their time.
+    /// Sum of their lengths.
     pub total_ns: u64,
-    /// Median; null below 5 of them.
+    /// Median length; null below 5 windows.
     pub p50_ns: Option<u64>,
-    /// 99 % are not longer; null below 1,000 of them.
+    /// 99 % are not longer; null below 1,000 windows.
     pub p99_ns: Option<u64>,
-    /// Where their time went, over all threads: the ends of chains, the most time first. They add up to `total_ns`.
+    /// How their time divides over all threads: the ends of chains, the most time first. They add up to `total_ns`.
     pub parts: Vec<Link>,
-    /// The longest; null where there is none.
+    /// The longest window; null where there is none.
     pub longest: Option<Longest>,
-    /// Windows that ended in the trace and began before it, or before the recording could see them. Not counted.
+    /// Windows that ended in the trace but began before it, or before the recording could see them. Not counted.
     pub began_before: u64,
-    /// Windows that had not ended when the trace or their thread did. Not counted.
+    /// Windows that were open when the trace or their thread ended. Not counted.
     pub not_over: u64,
 }
 
 /// The longest window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Longest {
-    /// Its number, from 1.
+    /// Its number among these windows, from 1.
     pub number: u64,
-    /// The thread whose time it is.
+    /// The thread of the window.
     pub tid: u32,
-    /// When it began, from the trace's begin.
+    /// Its begin, since the begin of the trace.
     pub at_ns: u64,
     /// Its length.
     pub length_ns: u64,
-    /// Where its time went, as in [`Windows::parts`]; they add up to `length_ns`.
+    /// How its time divides, as in [`Windows::parts`]. The parts add up to `length_ns`.
     pub parts: Vec<Link>,
-    /// Its chain that has the most time: the thread, behind it who or what it waited for, and so on.
+    /// The chain with the most time: the thread, then the thread or thing for which it waited, and so on.
     pub chain: Vec<Stop>,
-    /// It step by step in time, for a picture; of more than 256 steps the first.
+    /// The window step by step in time, for a picture: at most the first 256 steps.
     pub steps: Vec<Step>,
 }
 
-/// A part of a window, in which the chain of who waited for whom was the same.
+/// A part of a window with one chain of waits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
-    /// When it began, from the trace's begin.
+    /// Its begin, since the begin of the trace.
     pub at_ns: u64,
-    /// How long it lasted.
+    /// Its length.
     pub ns: u64,
-    /// The window's thread first.
+    /// The chain; the window's thread is first.
     pub chain: Vec<Stop>,
 }
 
 /// A thread or thing in a chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stop {
-    /// The thread's name; null of something outside of all threads.
+    /// The thread's name; null for things outside of all threads.
     pub task: Option<String>,
     /// The thread.
     pub tid: Option<u32>,
-    /// What it did: a word as in [`Link::cause`].
+    /// Its activity: a word as in [`Link::cause`].
     pub cause: String,
-    /// The same in words.
+    /// Its activity in words.
     pub text: String,
 }

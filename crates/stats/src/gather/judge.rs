@@ -1,4 +1,4 @@
-//! The answer that units give so far, as a comparison.
+//! Judges the units so far, as a comparison.
 
 use stopgap_events::units::Nanos;
 
@@ -9,7 +9,7 @@ use crate::compare::{
 };
 use crate::quantile::median;
 
-/// A level that has moved by this share has another margin.
+/// Share by which the level must move for a new margin.
 const LEVEL_MOVED: f64 = 0.1;
 
 /// Judges units as they come.
@@ -20,7 +20,7 @@ pub struct Judge {
     units: usize,
 }
 
-/// One endpoint. `None` of its number where there is none of the name.
+/// One endpoint. Its number is `None` if no number has the name.
 #[derive(Debug)]
 struct Judged {
     name: String,
@@ -28,7 +28,7 @@ struct Judged {
     options: anytime::Options,
     /// Ratios, unless a figure is 0.
     scale: Scale,
-    /// The level whose share is the margin of differences.
+    /// The level of which the margin of differences is a share.
     margin_of: f64,
     sequence: Sequence,
     /// The figures of each unit, the earlier side's first.
@@ -36,7 +36,7 @@ struct Judged {
 }
 
 impl Judge {
-    /// Begins without units.
+    /// Creates a judge without units.
     #[must_use]
     pub fn new(plan: &Plan) -> Judge {
         let options = anytime::Options {
@@ -60,7 +60,7 @@ impl Judge {
         }
     }
 
-    /// Takes the runs of the next unit. One that lacks a side counts for nothing.
+    /// Takes the runs of the next unit. A unit without one of the sides does not count.
     pub fn push(&mut self, unit: &[Measured]) {
         let has = |label| unit.iter().filter(|run| run.label == label).count();
         if has(Label::Before) == 0 || has(Label::Before) != has(Label::After) {
@@ -78,7 +78,7 @@ impl Judge {
         self.units
     }
 
-    /// Returns whether more units would tell nothing: one endpoint is worse, or all are decided.
+    /// Returns whether more units would change nothing: one endpoint is worse, or all are decided.
     #[must_use]
     pub fn is_decided(&self) -> bool {
         let words = || self.each.iter().map(|judged| judged.look().word);
@@ -86,7 +86,7 @@ impl Judge {
             || words().all(|word| word != anytime::Word::Undecided)
     }
 
-    /// Returns how many units more are expected to be needed; `None` where nobody can say.
+    /// Returns the expected number of further units; `None` if it is unknown.
     #[must_use]
     pub fn more(&self) -> Option<usize> {
         let looks = self.each.iter().map(Judged::look);
@@ -232,8 +232,8 @@ impl Judged {
         }
     }
 
-    /// Takes the last unit as a difference: a figure of 0 has no ratio. All units are taken anew where the level that the margin
-    /// is a share of has moved.
+    /// Takes the last unit as a difference, because a figure of 0 has no ratio. If the level of which the margin is a
+    /// share has moved, all units are taken again.
     fn push_difference(&mut self, number: &Number) {
         let level = self.level(0).unwrap_or(0.0).abs();
         let moved = (level - self.margin_of).abs() > LEVEL_MOVED * level.max(self.margin_of);
@@ -241,7 +241,7 @@ impl Judged {
             self.scale = Scale::Difference;
             self.margin_of = level;
             let margin = self.options.margin.exp_m1() * level;
-            // Counts and times that differ by less than half a step do not differ.
+            // Counts and times that differ by less than half a step count as equal.
             let margin = margin.max(number.step / 2.0);
             self.sequence = Sequence::new(anytime::Options {
                 margin,
@@ -280,7 +280,7 @@ impl Judged {
     fn effect(&self, look: &Look) -> Option<Effect> {
         let back = |value: f64| match self.scale {
             Scale::Ratio => value.exp(),
-            // An end found by halving is never quite 0.
+            // Halving finds an end that is never exactly 0.
             Scale::Difference if value.abs() < 1e-9 => 0.0,
             Scale::Difference => value,
         };

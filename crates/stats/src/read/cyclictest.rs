@@ -10,14 +10,16 @@
 //! # Histogram Overflows: 00051 00123
 //! ```
 //!
-//! Microseconds, or with `--nsecs` (`-N`) nanoseconds. `--json` says which. The lines of threads tell it by the width of `Act`
-//! and `Avg`: five places of microseconds, eight of nanoseconds. The histogram's text has no such line after `-q`: a sample
-//! below [`SHORTEST_NS`] shows microseconds, and else [`Options::unit`] must say it.
+//! Latencies are in microseconds, or with `--nsecs` (`-N`) in nanoseconds. `--json` names the unit. Lines of threads
+//! show it by the width of `Act` and `Avg`: five places for microseconds, eight for nanoseconds. A text of a
+//! histogram with `-q` has no such line. There, a sample below [`SHORTEST_NS`] shows microseconds; else
+//! [`Options::unit`] must be given.
 //!
-//! The interval is that of the first thread, as each further one of `-q` is longer by `--distance`. `--json` has it in its
-//! command line. The text of a histogram does not say it.
+//! The interval is that of the first thread: with `-q`, each further thread has one longer by `--distance`. `--json`
+//! has it in the command line. The text of a histogram does not have it.
 //!
-//! All threads of a file are one run: they were held up together. `Total` counts samples within the histogram.
+//! All threads of a file are one run, because a disturbance delays them together. `Total` counts the samples within
+//! the histogram.
 
 use std::collections::BTreeMap;
 
@@ -29,10 +31,10 @@ use super::{Format, Options, Read, ReadError, Unit, ends_with_a_line};
 use crate::compare::Run;
 
 const QUESTION: &str = "cyclictest wake-up latency";
-/// A timer's interrupt, the wake-up and the way back to user space take longer on any machine.
+/// On any machine, a timer's interrupt, the wake-up and the return to user space together take longer than this.
 const SHORTEST_NS: u64 = 300;
 
-/// Microseconds between two wake-ups where `-i` is not given.
+/// Microseconds between two wake-ups without `-i`.
 const INTERVAL: &str = "1000";
 
 const NO_STALLS: &str =
@@ -57,7 +59,7 @@ fn new() -> Read {
     read
 }
 
-/// Puts the unit that the file tells or that is given, and an interval that the file may say.
+/// Sets the unit and the interval, from the file or from the options.
 fn settle(
     read: &mut Read,
     told: Option<Unit>,
@@ -80,7 +82,7 @@ fn settle(
     Ok(())
 }
 
-/// Spaces and digits that follow `label` in a line of `-q`.
+/// Returns the spaces and digits after `label` in a line of `-q`.
 fn places(line: &str, label: &str) -> Option<(usize, usize)> {
     let rest = &line[line.find(label)? + label.len()..];
     let number = rest.trim_start_matches(' ');
@@ -88,7 +90,8 @@ fn places(line: &str, label: &str) -> Option<(usize, usize)> {
     Some((rest.len() - number.len(), digits))
 }
 
-/// The unit of a thread's line, by the width of its columns; `None` where numbers fill them or spaces were taken away.
+/// Returns the unit of a thread's line by the width of its columns; `None` if numbers fill them, or if spaces were
+/// removed.
 fn unit_of_line(line: &str) -> Option<Unit> {
     let (spaces, digits) = places(line, "Min:")?;
     if spaces + digits < 7 {
@@ -104,7 +107,7 @@ fn unit_of_line(line: &str) -> Option<Unit> {
         })
 }
 
-/// The number that follows `label` in a line of `-q`.
+/// Returns the number after `label` in a line of `-q`.
 fn field(line: &str, label: &str) -> Option<u64> {
     let rest = &line[line.find(label)? + label.len()..];
     let rest = rest.trim_start();
@@ -133,7 +136,7 @@ fn summary(text: &str, options: &Options) -> Result<Read, ReadError> {
             ));
         };
         unit = unit.or_else(|| unit_of_line(line));
-        // Without -q it is printed again and again; the last one holds.
+        // Without -q the line is printed repeatedly. The last one counts.
         threads.insert(thread, told);
     }
     let interval = threads.first_key_value().and_then(|(_, told)| told.3);
@@ -143,14 +146,14 @@ fn summary(text: &str, options: &Options) -> Result<Read, ReadError> {
     let threads = threads
         .into_values()
         .map(|(cycles, average, max, _)| (cycles, to_f64(average), Some(max)));
-    // Of files of one kind it changes nothing, and beside --json it is half a unit.
+    // Among files of one kind the rounding changes nothing. Compared with --json it is half a unit on average.
     let why = "cyclictest's text rounds it down to a whole number, and --json does not";
     read.missing
         .push(Missing::new("fraction of the average", why));
     averages(read, threads)
 }
 
-/// The run of a file without a histogram, from cycles, average and longest of each thread.
+/// Returns the run of a file without a histogram, from the cycles, average and maximum of each thread.
 fn averages(
     mut read: Read,
     threads: impl Iterator<Item = (u64, f64, Option<u64>)>,
@@ -201,14 +204,14 @@ fn histogram(text: &str, options: &Options) -> Result<Read, ReadError> {
         } else if let Some(rest) = line.strip_prefix("# Max Latencies:") {
             longest = Some(all(rest)?);
         } else if line.starts_with("T:") {
-            // Printed without -q.
+            // This line is printed without -q.
             unit = unit.or_else(|| unit_of_line(line));
             interval = interval.or_else(|| field(line, "I:"));
         } else if line.starts_with(['#', 'T'])
             || line.trim().is_empty()
             || line.starts_with("policy:")
         {
-            // Headings, and what else it prints without -q.
+            // Headings, and other lines that are printed without -q.
         } else {
             let mut row = all(line)?;
             let (width, index) = (row.len(), row.first().copied().unwrap_or(0));
@@ -237,10 +240,10 @@ fn histogram(text: &str, options: &Options) -> Result<Read, ReadError> {
             *sum = sum.saturating_add(*count);
         }
     }
-    // Printed after the rows; without them the longest samples would be missing.
+    // These lines come after the rows. Without them the longest samples would be missing.
     let of_all = |figures: Option<Vec<u64>>, name: &str| {
         let why = || ReadError::whole(format!("no whole line '{name}': it is cut off"));
-        // With --histofall a row has a sum, and these lines need not have one.
+        // With --histofall a row has a sum, which these lines may lack.
         let fits = |figures: &Vec<u64>| figures.len() + 1 >= width.max(2);
         figures.filter(fits).ok_or_else(why)
     };
@@ -287,7 +290,7 @@ fn histogram(text: &str, options: &Options) -> Result<Read, ReadError> {
     let short = shortest.is_some_and(|shortest| shortest < SHORTEST_NS);
     let unit = unit.or(short.then_some(Unit::Us));
     settle(&mut read, unit, interval.map(|us| us.to_string()), options)?;
-    // Of no length known, so that no stall is counted.
+    // Without a unit the lengths are unknown, so no stall is counted.
     let unit_ns = unit.or(options.unit).map_or(1, Unit::ns);
     counts.put_run(read, max, (unit_ns, None), options, NO_STALLS)
 }
@@ -357,14 +360,14 @@ fn json(text: &str, options: &Options) -> Result<Read, ReadError> {
         .zip(document.end_time.as_deref());
     let duration = ends.and_then(|(start, end)| {
         let seconds = clock(end)?.checked_sub(clock(start)?)?;
-        // A day more would be another day's clock.
+        // Only times of day are compared, so the difference is taken within one day.
         let seconds = u64::try_from(seconds.rem_euclid(86_400)).ok()?;
         seconds.checked_mul(1_000_000_000).filter(|&time| time > 0)
     });
     counts.put_run(read, max, (unit.ns(), duration), options, NO_STALLS)
 }
 
-/// The interval of a command line, microseconds, as it was given.
+/// Returns the interval of a command line, in microseconds, as text.
 fn interval(command: &str) -> Option<String> {
     let mut words = command.split_whitespace();
     while let Some(word) = words.next() {
@@ -379,7 +382,7 @@ fn interval(command: &str) -> Option<String> {
     None
 }
 
-/// `Sat, 21 Nov 2026 23:37:26 +0000`: the time of day in seconds.
+/// Returns the time of day in seconds of a time such as `Sat, 21 Nov 2026 23:37:26 +0000`.
 fn clock(time: &str) -> Option<i64> {
     let time = time.split_whitespace().find(|word| word.contains(':'))?;
     let mut seconds: i64 = 0;

@@ -1,4 +1,4 @@
-//! What `perf stat` writes with `-x` and a separator, or with `-j` (Linux 6.0 and later): a line an event.
+//! Output of `perf stat` with `-x` and a separator, or with `-j` (Linux 6.0 and later): one line per event.
 //!
 //! ```text
 //! # started on Sat Nov 28 04:35:44 2026
@@ -7,10 +7,11 @@
 //! <not supported>,,instructions,0.00%,0,100.00,,
 //! ```
 //!
-//! The percentage after the event stands there with `-r N`, which prints the mean of its runs. Then the file has one run, of these
-//! means. `--append` writes one head a run. Metrics, which perf computes from the events, are passed over; some are rates.
+//! The percentage after the event comes with `-r N`, which prints the mean of its runs. Such a file has one run with
+//! these means. `--append` writes one head per run. Metrics, which perf computes from the events, are skipped; some
+//! are rates.
 //!
-//! perf puts an event's name between separators as it is, with those it contains (`cpu/event=0xc0,umask=0/`).
+//! perf prints an event's name unchanged, even if it contains the separator (`cpu/event=0xc0,umask=0/`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,33 +22,33 @@ use stopgap_events::machine::Missing;
 use super::{Format, LONGEST_LINE, Options, Read, ReadError, choose, ends_with_a_line};
 use crate::compare::{MOST_RUNS, Run};
 
-/// Counters of a file, many times those that perf has.
+/// Most counters of a file, many times the number that perf has.
 const MOST_COUNTERS: usize = 1_000_000;
 
 /// Head of a file or of a run that was appended.
 pub(super) const HEAD: &str = "# started on ";
 
-/// Separators that no number and no unit contains; a colon is part of names (`cycles:u`).
+/// Separators that no number and no unit contains. A colon is part of names (`cycles:u`).
 const SEPARATORS: [char; 4] = [',', ';', '|', '\t'];
 
 /// A line of an event.
 struct Counter {
     event: String,
     unit: String,
-    /// `None` where it was not counted.
+    /// The value; `None` where it was not counted.
     value: Option<f64>,
-    /// It is a mean of several runs.
+    /// Whether it is a mean of several runs.
     mean: bool,
-    /// Per cent of the time in which it was counted.
+    /// Per cent of the time during which it was counted.
     running: f64,
 }
 
 /// The meaning of a line.
 enum Line {
     Counter(Counter),
-    /// A figure that perf computed.
+    /// A figure that perf computed from events.
     Metric,
-    /// A counter of something else than the whole run, in words.
+    /// A counter of a part of the run, in words.
     Part(&'static str),
 }
 
@@ -81,13 +82,13 @@ struct Object {
     socket: Option<IgnoredAny>,
 }
 
-/// The number of a counter, `Some(None)` where perf says that there is none.
+/// Returns the value of a counter; `Some(None)` where perf reports that there is none.
 fn value(word: &str, separator: char) -> Option<Option<f64>> {
     let word = word.trim();
     if matches!(word, "<not counted>" | "<not supported>") {
         return Some(None);
     }
-    // Languages with a decimal comma.
+    // Some languages have a decimal comma.
     let number = match separator {
         ',' => word.parse(),
         _ => word.replacen(',', ".", 1).parse(),
@@ -96,7 +97,8 @@ fn value(word: &str, separator: char) -> Option<Option<f64>> {
     (number.is_finite() && number >= 0.0).then_some(Some(number))
 }
 
-/// A line's fields as a counter: value, unit, event, perhaps the spread, running time in ns, share of the time.
+/// Returns the counter in a line's fields: value, unit, event, perhaps the spread, running time in ns, share of the
+/// time.
 fn counter(fields: &[&str], separator: char) -> Option<Counter> {
     let [first, unit, event, rest @ ..] = fields else {
         return None;
@@ -106,7 +108,7 @@ fn counter(fields: &[&str], separator: char) -> Option<Counter> {
     if event.trim().is_empty() || is_number(event) || is_number(unit) {
         return None;
     }
-    // The event's name is what stands before the first fields that fit.
+    // The event's name is everything before the first fields that fit.
     let fits = |at: usize| {
         let mean = rest.get(at)?.ends_with('%');
         let [time, share, ..] = rest.get(at + usize::from(mean)..)? else {
@@ -146,7 +148,7 @@ fn line(line: &str) -> Option<Line> {
         if let Some(counter) = counter(&fields, separator) {
             return Some(Line::Counter(counter));
         }
-        // Before the counter stand a time, or a CPU and perhaps how many CPUs there are.
+        // In front of the counter may be a time, or a CPU and perhaps the number of CPUs.
         let part =
             (1..3).any(|at| counter(fields.get(at..).unwrap_or_default(), separator).is_some());
         let time = value(fields[0], separator).is_some();
@@ -190,13 +192,13 @@ fn object(line: &str) -> Option<Line> {
     }))
 }
 
-/// Whether it is a line that perf stat writes for scripts.
+/// Returns whether it is a line of perf stat for scripts.
 pub(super) fn is_line(text: &str) -> bool {
     text.starts_with(HEAD) || matches!(line(text), Some(Line::Counter(_) | Line::Part(_)))
 }
 
 pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
-    // Of each run its events.
+    // The events of each run.
     let mut runs: Vec<BTreeMap<String, Counter>> = vec![BTreeMap::new()];
     let mut names = BTreeSet::new();
     let mut counters = 0;

@@ -1,6 +1,6 @@
-//! A run record of ours: the blocks of one series, each of which was a process.
+//! Reads a run record of ours: the blocks of one series, each of which was a process.
 //!
-//! Histograms are decoded one at a time: in text one may be 4,000 times smaller than in memory.
+//! Histograms are decoded one at a time: as text a histogram may be 4,000 times smaller than in memory.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,9 @@ use crate::histogram::Histogram;
 use crate::quantile::median;
 use crate::record::{Parameter, SCHEMA, Stalls};
 
-/// An answer's parameters that say nothing of what a series measured: how often, by which dice, and how many threads its
-/// contended part had, which is the machine's number of CPUs; a series of that part has them itself.
+/// Parameters of an answer that do not change what a series measured: the number of runs, the seed, and the number of
+/// threads of its contended part, which is the machine's number of CPUs. Series of that part have their own parameter
+/// for it.
 const PASSING: [&str; 3] = ["runs", "seed", "threads"];
 
 #[derive(Deserialize)]
@@ -117,7 +118,7 @@ pub(super) fn read(text: &str, options: &Options) -> Result<Read, ReadError> {
     Ok(read)
 }
 
-/// Every setup in which a series was measured, by its label; `None` where there is none.
+/// Returns every setup in which a series was measured, by its label; `None` where there is none.
 fn setups(answer: &Answer, name: &str) -> Option<Setups> {
     let all = answer.series.iter().filter(|series| series.name == name);
     let figure = |series: &Series| {
@@ -141,11 +142,11 @@ fn said(parameter: &Parameter) -> String {
     }
 }
 
-/// The series that are asked for, the one to compare first: those of the name, and after it parameters that they must have
-/// (`map backend=memfd n=200`). Without a name the one that leads its question (`FACTS`) where the record has it, else the latency
-/// whose name and workload come first by their text. Among these the one of the largest `n` leads, then the one whose parameters
-/// come first by their text. Nothing goes by the order of a record's series, which is chance. One that failed is not passed over
-/// for another.
+/// Returns the selected series, the one to compare first. With a selection these are the series of the name, with the
+/// parameters that follow the name (`map backend=memfd n=200`). Without one it is the series that leads its question
+/// (`FACTS`), if the record has it; else the latency whose name and workload come first as text. Among these the
+/// series of the largest `n` comes first, then the one whose parameters come first as text. The order within a record
+/// is random and does not matter. A series that failed is not replaced by another one.
 fn series<'a>(answer: &'a Answer, wanted: Option<&str>) -> Result<Vec<&'a Series>, ReadError> {
     let (mut name, mut parameters) = (Vec::new(), Vec::new());
     for word in wanted.unwrap_or_default().split(' ') {
@@ -196,7 +197,7 @@ fn series<'a>(answer: &'a Answer, wanted: Option<&str>) -> Result<Vec<&'a Series
         (std::cmp::Reverse(n), label(series))
     });
     let Some(series) = asked.first() else {
-        // A longer error would be cut off in the middle of a name.
+        // A longer error would be cut off within a name.
         let all: Vec<String> = of_all().map(label).collect();
         let mut named = all.len().min(8);
         while named > 1 && all[..named].join(", ").len() > 200 {
@@ -219,7 +220,7 @@ fn series<'a>(answer: &'a Answer, wanted: Option<&str>) -> Result<Vec<&'a Series
             "series {label} has no figure: {why}"
         )));
     }
-    // An amount a second, of which more is better.
+    // More of an amount per second is better.
     if series.unit.ends_with("/s") {
         return Err(ReadError::whole(format!(
             "series {label} is {}, of which more is better; compare takes less for better",
@@ -229,7 +230,7 @@ fn series<'a>(answer: &'a Answer, wanted: Option<&str>) -> Result<Vec<&'a Series
     Ok(asked)
 }
 
-/// A series as it is asked for.
+/// Returns the text that selects a series.
 fn label(series: &Series) -> String {
     let parameters = series.parameters.iter();
     let each = parameters.map(|(key, value)| format!(" {key}={}", said(value)));
@@ -256,9 +257,9 @@ fn run(
         return Ok(run);
     };
     let looked = match series.parameters.get("interval-ns") {
-        // A sample every interval, of however many CPUs: it was looked all the time.
+        // There is a sample in every interval, for any number of CPUs. So the measurement covered all of the time.
         Some(Parameter::Number(interval)) => histogram.len().saturating_mul(*interval),
-        // Samples follow each other: all of them together are the time in which a stall could be seen.
+        // Samples follow each other. Their sum is the time in which a stall could be seen.
         _ => looked(&histogram),
     };
     let threshold = options.stall_threshold_ns.unwrap_or(stalls.threshold_ns);
@@ -273,14 +274,14 @@ fn run(
         return Ok(run.with_stalls(RunStalls::of_record(&longer, looked)));
     }
     let why = format!(
-        "{name} kept its stalls from {} ns on, and not every one of them: from {threshold} ns on they cannot be told",
+        "{name} kept stalls of at least {} ns, but not all of them; the number of at least {threshold} ns is unknown",
         stalls.threshold_ns
     );
     missing.push(Missing::new("stalls", why));
     Ok(run)
 }
 
-/// The sum of all samples, nanoseconds.
+/// Returns the sum of all samples in nanoseconds.
 fn looked(histogram: &Histogram) -> u64 {
     let each = histogram.buckets();
     each.fold(0, |sum: u64, (ns, count)| {

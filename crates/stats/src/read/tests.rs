@@ -190,7 +190,7 @@ fn what_cyclictests_histogram_does_not_say() {
             "interval: a.txt does not say it; taken for 1000, as in b.json".to_owned()
         ])
     );
-    // What the first file cannot say is held between the others.
+    // A value that the first file does not have is compared between the other files.
     let why = compatible(&[("a.txt", &ns), ("b.json", &json), ("c.json", &other)]);
     assert_eq!(why.unwrap_err().what, "the parameter interval");
     // Nothing wakes up within 25 ns.

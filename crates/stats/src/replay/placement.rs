@@ -47,7 +47,8 @@ pub struct PlacementRow {
     /// 99.99 % of operations were not longer than this many nanoseconds, the clock's cost taken off:
     /// the median of the repetitions.
     pub p9999_ns: Option<u64>,
-    /// The longest operation in nanoseconds, the clock's cost taken off. Of each operation the fastest repetition counts.
+    /// The longest operation in nanoseconds, without the cost of reading the clock. The fastest repetition of each
+    /// operation counts.
     pub worst_ns: Option<u64>,
     /// From the first byte held to the last, over the bytes held, at the end.
     pub span_over_live: Option<f64>,

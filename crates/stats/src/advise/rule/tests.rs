@@ -7,7 +7,7 @@ use crate::advise::AdviceWord;
 use crate::advise::sentence::by_passes;
 use crate::replay::chunks::TlbFigures;
 
-/// A policy that takes `build` ms and walks `pass` ms a pass; of 1,000 tries of others `failing` fail.
+/// A policy that takes `build` ms and `pass` ms per pass. Bystanders try 1,000 times, and `failing` tries fail.
 fn row(policy: &str, build: f64, pass: f64, failing: u64) -> ChunksRow {
     ChunksRow {
         workload: "thread".to_owned(),
@@ -94,7 +94,7 @@ fn the_choice_turns_where_the_lines_cross() {
     assert_eq!(many.verdict.word, AdviceWord::Use);
     assert_eq!(
         by_passes(&many.stretches),
-        "one-page, from 38 on list, from 46600 on old"
+        "one-page, list from 38, old from 46600"
     );
     for words in [
         "use list",
@@ -104,7 +104,7 @@ fn the_choice_turns_where_the_lines_cross() {
     ] {
         assert!(many.verdict.text.contains(words), "{}", many.verdict.text);
     }
-    // At each break-even the new one costs no more, and one pass before it costs more.
+    // At each break-even the new policy costs no more, and one pass earlier it costs more.
     let life = |policy: &str, passes: u64| {
         let row = rows.iter().find(|row| row.policy == policy).unwrap();
         lines(&[row], "linear", None)[0].life(passes)
@@ -162,7 +162,7 @@ fn a_few_tries_prove_nothing() {
     assert_eq!(advice.policy.as_deref(), Some("list"));
 }
 
-/// At 50 passes `list` wins by 750 to 900; were walks half as dear, `one-page` would by 575 to 725.
+/// At 50 passes `list` wins with 750 to 900. With walks at half the price, `one-page` would win with 575 to 725.
 #[test]
 fn what_an_assumption_overturns_is_inconclusive() {
     let rows = [
@@ -184,14 +184,14 @@ fn what_an_assumption_overturns_is_inconclusive() {
         panic!("{:?}", advice.variants)
     };
     assert!(!half.holds && twice.holds);
-    assert_eq!(by_passes(&half.stretches), "one-page, from 75 on list");
-    assert_eq!(by_passes(&twice.stretches), "one-page, from 19 on list");
+    assert_eq!(by_passes(&half.stretches), "one-page, list from 75");
+    assert_eq!(by_passes(&twice.stretches), "one-page, list from 19");
     // Far from the break-even, half and twice change nothing.
     let far = super::tests::advise(&rows, "linear", 1_000);
     assert_eq!(far.verdict.word, AdviceWord::Use);
 }
 
-/// 634 and 636 ms are as good; one of them tries nine times as often where memory is at its worst.
+/// 634 and 636 ms are as good. One of the two tries nine times as often if memory is at its worst.
 #[test]
 fn of_what_is_as_good_the_one_that_tries_least_is_used() {
     let tries = |row: ChunksRow, tries_per_buffer_at_worst| ChunksRow {
@@ -254,8 +254,8 @@ fn where_all_are_as_good_there_is_no_runner_up() {
     assert!(advice.verdict.text.contains("life of 1 pass ("));
 }
 
-/// Lines that cross at odd places and whose tries go against their costs: the advice by passes is the policy that is used
-/// at every number of passes, also under each assumption.
+/// Lines that cross at odd places, with tries in the opposite order of costs: the advice by passes is the policy that
+/// is used at every number of passes, also under each assumption.
 #[test]
 fn by_passes_tells_what_is_used_at_each_number_of_passes() {
     let mut random = Random::new(7);
@@ -296,7 +296,7 @@ fn by_passes_tells_what_is_used_at_each_number_of_passes() {
     }
 }
 
-/// Four buffers of 512 MiB do not fit into 1 GiB, and nobody need guess why none could be built.
+/// Four buffers of 512 MiB do not fit into 1 GiB, and the advice says so.
 #[test]
 fn what_cannot_fit_is_said() {
     let broken = ChunksRow {

@@ -1,8 +1,8 @@
-//! What others do with runs of the same slots.
+//! Other methods, applied to runs of the same slots.
 
 use crate::bootstrap::{Z_975, t_975};
 
-/// Looks of those who look after each pair of runs: from 5 runs a side to [`super::EARLY`].
+/// First look of methods that look after each pair: 5 runs per side. The last one is at [`super::EARLY`].
 const FIRST_LOOK: usize = 5;
 
 /// Welch's t-test of means at 5 %.
@@ -44,7 +44,7 @@ pub(super) fn mann_whitney(before: &[f64], after: &[f64]) -> bool {
     (u - n * m / 2.0).abs() - 0.5 > Z_975 * variance.sqrt()
 }
 
-/// Whether a test finds a difference at any look.
+/// Returns whether a test finds a difference at any look.
 pub(super) fn looking(
     test: fn(&[f64], &[f64]) -> bool,
     before: &[f64],
@@ -112,7 +112,7 @@ mod tests {
         let shaken: Vec<f64> = before.iter().map(|x| x + 1.0 + 0.1 * (x % 2.0)).collect();
         assert!(tango(&before, &shaken));
         assert!(looking(welch, &before, &moved(4.0), 10));
-        // Of 0.4 and 0.6: mean 0.5, squares 0.02; gain 0.52 / (0.02 + 0.5 * 4 / 6), times the root of 4 / 6.
+        // For 0.4 and 0.6: mean 0.5, squares 0.02; gain 0.52 / (0.02 + 0.5 * 4 / 6), times the root of 4 / 6.
         let evidence = (4.0f64 / 6.0).sqrt() * 0.52 / (0.02 + 1.0 / 3.0);
         assert_eq!(anytime_t(&[0.4, 0.6], 1.001 / evidence), Some(2));
         assert_eq!(anytime_t(&[0.4, 0.6], 0.999 / evidence), None);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What comparisons of at most so many pairs in a world say.
+/// Counts of the words of comparisons in one world.
 #[derive(Debug, Default)]
 struct Said {
     different: u32,
@@ -36,7 +36,8 @@ fn say(world: World, change: f64, pairs: usize, simulations: u32, alpha: f64) ->
     said
 }
 
-/// The most false alarms of so many where each has a probability of `alpha`: four standard errors more than expected.
+/// Returns the most false alarms of `of` comparisons with a probability of `alpha` each: four standard errors more
+/// than expected.
 fn most(alpha: f64, of: u32) -> u32 {
     let n = f64::from(of);
     (alpha * n + 4.0 * (alpha * (1.0 - alpha) * n).sqrt()) as u32

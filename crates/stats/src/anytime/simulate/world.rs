@@ -149,7 +149,7 @@ impl World {
 /// Noise of one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Slot {
-    /// What is added to the logarithm of a run's time.
+    /// Added to the logarithm of a run's time.
     noise: f64,
     /// From 0 to 1: decides what is rare.
     draw: f64,

@@ -1,8 +1,9 @@
-//! What Otava does (Fleming and others, *Hunter: Using Change Point Detection to Hunt for Performance Regressions*, 2023), written
-//! from the paper: E-divisive means (Matteson and James, 2014) in windows that overlap, with Student's t-test in place of
-//! permutations. Weak points are found at ten times the level; then the least certain goes until all that stay are below it.
+//! Otava's method (Fleming and others, *Hunter: Using Change Point Detection to Hunt for Performance Regressions*,
+//! 2023), written from the paper: E-divisive means (Matteson and James, 2014) in windows that overlap, with Student's
+//! t-test in place of permutations. Weak points are found at ten times the level. Then the least certain point is
+//! dropped until all others are below the level.
 
-/// Values of a window; each begins half a window later than the one before, or at the last point found in it.
+/// Values of a window. Each window begins half a window later than the one before, or at the last point found in it.
 const WINDOW: usize = 50;
 
 /// The level: Otava's own.
@@ -32,14 +33,14 @@ pub(in crate::change_points) fn otava(x: &[f64]) -> Vec<usize> {
     }
 }
 
-/// The probability at one of the points, of its neighbouring stretches.
+/// Returns the probability at one point, from the stretches beside it.
 fn p_of(x: &[f64], points: &[usize], at: usize) -> f64 {
     let from = at.checked_sub(1).map_or(0, |before| points[before]);
     let to = points.get(at + 1).copied().unwrap_or(x.len());
     student(&x[from..points[at]], &x[points[at]..to])
 }
 
-/// E-divisive means: the best division of all parts, while it is significant.
+/// E-divisive means: takes the best division of all parts as long as it is significant.
 fn divide(x: &[f64], level: f64) -> Vec<usize> {
     let mut points: Vec<usize> = Vec::new();
     loop {
@@ -62,8 +63,8 @@ fn divide(x: &[f64], level: f64) -> Vec<usize> {
     }
 }
 
-/// The division with the largest energy statistic: twice the mean distance between the sides, less the mean distances within
-/// them, times the harmonic size. Each place takes one pass, because only one value changes sides.
+/// Returns the division with the largest energy statistic: twice the mean distance between the sides, minus the mean
+/// distances within them, times the harmonic size. Each place takes one pass, because only one value changes sides.
 pub(super) fn best_division(x: &[f64]) -> Option<(usize, f64)> {
     let n = x.len();
     let to = |at: usize, side: &[f64]| side.iter().map(|y| (x[at] - y).abs()).sum::<f64>();
@@ -145,7 +146,7 @@ pub(super) fn beta(x: f64, a: f64, b: f64) -> f64 {
     front.exp() * fraction / a
 }
 
-/// The logarithm of the gamma function, by Stirling's series from 10 on.
+/// Returns the logarithm of the gamma function, by Stirling's series for values of at least 10.
 fn ln_gamma(x: f64) -> f64 {
     let (mut x, mut below) = (x, 0.0);
     while x < 10.0 {

@@ -12,7 +12,7 @@ use super::{Family, Per};
 pub struct Key {
     /// Kind of the figure.
     pub family: Family,
-    /// Its name; of a chain each hop.
+    /// Its name; for a chain each hop.
     pub path: Vec<String>,
 }
 
@@ -25,23 +25,23 @@ pub struct Account {
     pub length_ns: Option<u64>,
     /// The life of the recorded program's first thread, where the trace shows it from begin to end.
     pub run_ns: Option<u64>,
-    /// Operations, where they were asked for.
+    /// Number of operations, if they are compared.
     pub operations: Option<u64>,
-    /// Times in milliseconds, and counts. What is not in it is 0 where the family is not in [`Account::lacks`].
+    /// Times in milliseconds, and counts. A missing figure is 0, unless its family is in [`Account::lacks`].
     pub figures: BTreeMap<Key, f64>,
-    /// Families that the trace does not show, and what it lacks.
+    /// Families that the trace does not show, with the reason.
     pub lacks: BTreeMap<Family, &'static str>,
-    /// Whether it has every call, not only those that waited or woke.
+    /// Whether the trace has every call, not only those that waited or woke a thread.
     pub all_calls: bool,
-    /// Waits for work, or perhaps for it, by the call in which they were, milliseconds.
+    /// Milliseconds of waits that are or may be for work, by call.
     pub idle: BTreeMap<String, f64>,
-    /// Stacks of CPU time, outermost first, milliseconds.
+    /// Milliseconds of CPU time by stack, outermost function first.
     pub cpu: BTreeMap<Vec<String>, f64>,
     /// Reason why its figures are doubtful.
     pub doubt: Option<String>,
 }
 
-/// The thread that records: what waits behind it is no news of the program.
+/// Name of the recorder's thread. Waits behind it are no news about the program.
 const RECORDER: &str = "stopgap";
 
 fn ms(ns: u64) -> f64 {
@@ -77,7 +77,7 @@ impl Account {
             Some(Per::Request(_)) => Some(count(WindowKind::Request)),
             _ => None,
         };
-        // Without rows of calls, those that waited have names where switches, wakings and calls came.
+        // Without rows of calls, the calls that waited still have names if the trace has switches, wakings and calls.
         if account.all_calls || found.switches.roundtrips.is_some() {
             for calls in &found.calls {
                 let path = || vec![calls.kind.clone()];
@@ -128,7 +128,7 @@ impl Account {
         account
     }
 
-    /// Calls the threads of this name by another one: two builds of a program may have names of their own.
+    /// Renames the threads of a name: two builds of a program may have different names.
     pub fn rename(&mut self, thread: &str, name: &str) {
         let thread = stem(thread);
         let renamed = |mut path: Vec<String>| {
@@ -172,7 +172,7 @@ impl Account {
         }
         let running = found.tasks.iter().map(|task| task.running_ns).sum();
         self.add(Family::Total, vec!["on a CPU".to_owned()], ms(running));
-        // Where no wait has a place, stacks of programs were not recorded.
+        // If no wait has a place, stacks of programs were not recorded.
         let placed = chains.waiting.iter().any(|waiting| waiting.place.is_some());
         if !placed && !chains.waiting.is_empty() {
             self.lacks.insert(Family::Waits, "stacks of programs");
@@ -200,7 +200,7 @@ impl Account {
             if blame.task.as_deref() == Some(RECORDER) {
                 continue;
             }
-            // The chains name who waited behind it.
+            // The figure names the thread that had the CPU. Chains name the threads that waited behind it.
             let by = blame.task.as_deref().filter(|_| blame.cause == "run-queue");
             let text = match by {
                 Some(task) => format!("{} had the CPU", stem(task)),
@@ -248,8 +248,9 @@ fn end(link: &Link) -> &str {
     }
 }
 
-/// Returns a text without the numbers that differ from run to run: those after a mark (`worker-3`, `jbd2/vda1-8`, `kworker/1:2`) or
-/// in hexadecimal (`0x7f12`) become `*`. Numbers of names stay: `python3`, `pread64`.
+/// Returns a text in which numbers that differ from run to run are `*`: those after a mark (`worker-3`,
+/// `jbd2/vda1-8`, `kworker/1:2`) and hexadecimal ones (`0x7f12`). Numbers that belong to names stay: `python3`,
+/// `pread64`.
 pub(super) fn stem(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();

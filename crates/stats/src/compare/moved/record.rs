@@ -1,4 +1,4 @@
-//! The record of what moved, JSON `stopgap.moved/1`.
+//! The record of a comparison of traces, JSON `stopgap.moved/1`.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use stopgap_events::machine::Missing;
 use super::super::record::Difference;
 use super::Account;
 
-/// The name and version of the record's form.
+/// Name and version of the record's format.
 pub const SCHEMA: &str = "stopgap.moved/1";
 
 /// Kinds of figures.
@@ -20,26 +20,26 @@ pub const SCHEMA: &str = "stopgap.moved/1";
 pub enum Family {
     /// The whole trace.
     Total,
-    /// Time lost by what chains of waits end with.
+    /// Time lost by the last cause of chains of waits.
     Cause,
     /// Time lost by thread, wait, and each hop behind it.
     Chain,
-    /// Time lost by whom others waited for.
+    /// Time lost by the thread for which others waited.
     Blame,
     /// Time in system calls by name, waits for work included.
     Call,
-    /// System calls by name.
+    /// Number of system calls by name.
     Count,
-    /// Time lost by the innermost function of the program that waited.
+    /// Time lost by the program's innermost function that waited.
     Waits,
     /// CPU time of a function itself.
     Own,
-    /// CPU time of a function and of all that it called.
+    /// CPU time of a function and of the functions that it called.
     Below,
 }
 
 impl Family {
-    /// Each.
+    /// All families.
     pub const ALL: [Family; 9] = [
         Family::Total,
         Family::Cause,
@@ -52,11 +52,11 @@ impl Family {
         Family::Below,
     ];
 
-    /// Those that need scheduling events.
+    /// Families that need scheduling events.
     pub(super) const OF_WAITS: [Family; 4] =
         [Family::Total, Family::Cause, Family::Chain, Family::Blame];
 
-    /// What it is, in a column.
+    /// Returns the word for a column.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -72,12 +72,12 @@ impl Family {
         }
     }
 
-    /// Says the name of a figure.
+    /// Returns the name of a figure in words.
     pub(super) fn told(self, path: &[String]) -> String {
         match (self, path) {
             (Family::Chain, [task]) => format!("{task}, all waits"),
             (Family::Chain, [task, wait]) => format!("{task} {wait}"),
-            // A wait for a CPU, and behind whom.
+            // A wait for a CPU, and the thread that had the CPU.
             (Family::Chain, [task, wait, rest @ ..]) if rest[0].starts_with(&**wait) => {
                 format!("{task} {}", rest.join(", "))
             }
@@ -117,20 +117,20 @@ impl fmt::Display for Per {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FigureWord {
-    /// There is more of it after, and false discoveries are held to [`Moved::level`].
+    /// More after than before; the rate of false discoveries is at most [`Moved::level`].
     More,
-    /// There is less of it.
+    /// Less after than before, likewise.
     Less,
-    /// It did not move beyond its scatter, or there are too few traces.
+    /// No move beyond the scatter, or too few traces.
     NotProven,
-    /// One trace a side, which proves nothing.
+    /// One trace per side, which proves nothing.
     SeenOnce,
-    /// Some trace does not show it.
+    /// Unknown: some trace does not show it.
     Unknown,
 }
 
 impl FigureWord {
-    /// Whether it moved.
+    /// Returns whether it moved.
     #[must_use]
     pub fn is_proven(self) -> bool {
         matches!(self, FigureWord::More | FigureWord::Less)
@@ -152,13 +152,13 @@ impl fmt::Display for FigureWord {
 /// The answer in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Word {
-    /// Some figure moved.
+    /// At least one figure moved.
     #[serde(rename = "moved")]
     Moved,
-    /// None did beyond its scatter; that none did at all is not proven.
+    /// No figure moved beyond its scatter. This does not prove that there is no difference.
     #[serde(rename = "no difference proven")]
     NoDifferenceProven,
-    /// The traces are too few, or show too little.
+    /// There are too few traces, or they show too little.
     #[serde(rename = "inconclusive")]
     Inconclusive,
 }
@@ -172,7 +172,7 @@ pub struct Verdict {
     pub text: String,
 }
 
-/// A side.
+/// One side of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SideOf {
     /// Its name.
@@ -193,11 +193,11 @@ impl SideOf {
 /// One figure of both sides.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Figure {
-    /// What it adds up.
+    /// Kind of the figure.
     pub family: Family,
     /// Its name. Numbers that differ from run to run are `*`.
     pub name: String,
-    /// The same in parts: of a chain thread, wait and hops.
+    /// The name in parts: for a chain thread, wait and hops.
     pub path: Vec<String>,
     /// Its unit: `ms a run`, `calls/s`.
     pub unit: String,
@@ -205,45 +205,46 @@ pub struct Figure {
     pub before: Option<f64>,
     /// Median over the later traces.
     pub after: Option<f64>,
-    /// The median of all differences between a later and an earlier trace; where it was not tested that of the medians.
+    /// Median of all differences between a later and an earlier trace; for untested figures the difference of the
+    /// medians.
     pub difference: Option<f64>,
-    /// Lower end of the difference's interval over traces; null where the traces are too few for one.
+    /// Lower end of the difference's interval over traces; null where there are too few traces.
     pub low: Option<f64>,
-    /// Upper end. 95 % of the intervals of figures that moved hold the truth; those of others are wider than 95 %.
+    /// Upper end. 95 % of the intervals of figures that moved contain the truth; those of other figures are wider.
     pub high: Option<f64>,
     /// Two-sided probability of a permutation of the traces.
     pub p: Option<f64>,
-    /// The same, adjusted by Benjamini and Hochberg over all tested figures.
+    /// The same probability, adjusted by Benjamini and Hochberg over all tested figures.
     pub p_adjusted: Option<f64>,
     /// The answer.
     pub word: FigureWord,
-    /// Whether at least half of a call's time is waits for work: then more of it is no loss.
+    /// Whether at least half of a call's time is waits for work. Then more of it is no loss.
     pub idle: bool,
-    /// Each earlier trace's.
+    /// Value of each earlier trace.
     pub before_traces: Vec<Option<f64>>,
-    /// Each later trace's.
+    /// Value of each later trace.
     pub after_traces: Vec<Option<f64>>,
 }
 
-/// A difference flame picture.
+/// A differential flame graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Picture {
     /// `chain`: lost time; `below`: CPU time.
     pub family: Family,
-    /// Its frames in the order of their paths. What is below the least share is left out.
+    /// Its frames in the order of their paths. Frames below the least share are left out.
     pub frames: Vec<Frame>,
 }
 
-/// A frame: a thread, what it waited for or ran, and so on.
+/// A frame, such as a thread, a wait or a function.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Frame {
-    /// The frames above it, and its own name last.
+    /// Names of the frames above it, and its own name last.
     pub path: Vec<String>,
-    /// Milliseconds a unit of the earlier side, mean over traces, without the frames below.
+    /// Milliseconds per unit of the earlier side, mean over traces, without the frames below.
     pub before: f64,
-    /// Of the later side.
+    /// The same for the later side.
     pub after: f64,
-    /// The answer for it with all frames below.
+    /// The answer for the frame including all frames below.
     pub word: FigureWord,
 }
 
@@ -258,9 +259,9 @@ pub struct Moved {
     pub command: Vec<String>,
     /// Seed of the arrangements.
     pub seed: u64,
-    /// Share of false discoveries among the figures that moved, on average.
+    /// Largest share of false discoveries among the figures that moved, on average.
     pub level: f64,
-    /// What figures are divided by: `run`, `second`, `round trip`, or the words of a request.
+    /// Unit by which figures are divided: `run`, `second`, `round trip`, or the words of a request.
     pub per: String,
     /// The earlier side.
     pub before: SideOf,
@@ -272,26 +273,27 @@ pub struct Moved {
     pub tested: usize,
     /// Figures that moved.
     pub moved: usize,
-    /// Figures that were left out, because their family has more.
+    /// Figures that were left out because their family has too many.
     pub left_out: usize,
-    /// Figures that must move together to be proven with so few traces; 1 where a single one can be. Null where none can.
+    /// Least number of figures that must move together to be proven with so few traces; 1 where a single figure can
+    /// be proven. Null where none can.
     pub together: Option<usize>,
-    /// Traces a side that prove a move of a single figure.
+    /// Traces per side that prove a move of a single figure.
     pub alone_at: usize,
-    /// Those that moved first, the largest difference first; counts follow times.
+    /// Figures that moved come first, the largest difference first. Counts follow times.
     pub figures: Vec<Figure>,
     /// Pictures.
     pub pictures: Vec<Picture>,
-    /// In what the machines and recordings differ.
+    /// Differences between the machines and recordings.
     pub environment: Vec<Difference>,
-    /// Reasons to doubt it, most important first.
+    /// Reasons to doubt the result, most important first.
     pub warnings: Vec<String>,
     /// Unknown figures, and why.
     pub missing: Vec<Missing>,
 }
 
 impl Figure {
-    /// By how much it moved at least, where there is an interval; else by how much it did.
+    /// Returns by how much the figure moved at least, if there is an interval; else by how much it moved.
     fn surely(&self) -> f64 {
         let least = self
             .low
@@ -306,8 +308,8 @@ impl Figure {
 }
 
 impl Moved {
-    /// The figure that says most: the wait or call that surely moved by most. Counts come next; waits for work and sums
-    /// come last.
+    /// Returns the leading figure: the wait or call that certainly moved by most. Counts come next. Waits for work
+    /// and sums come last.
     #[must_use]
     pub fn leading(&self) -> Option<&Figure> {
         let place = |figure: &&Figure| match figure.family {
@@ -329,7 +331,7 @@ impl Moved {
         })
     }
 
-    /// What the leading figure's chains end with, where that moved the same way.
+    /// Returns the last cause of chains that moved the same way as the leading figure, and by most.
     #[must_use]
     pub fn in_the_end(&self) -> Option<&Figure> {
         let word = self.leading()?.word;

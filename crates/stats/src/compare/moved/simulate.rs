@@ -1,8 +1,9 @@
-//! How often figures that did not move are said to: thousands of comparisons of synthetic accounts.
+//! Measures how often figures that did not move are reported as moved, in thousands of comparisons of synthetic
+//! accounts.
 //!
-//! An account has [`FIGURES`] figures. Figures of a block move together from trace to trace, every second of them against the
-//! others; a trace's load moves all. A tenth is 0 in most traces, and a tenth are counts with ties. Some figures have more of it
-//! on the later side, whole blocks or single ones.
+//! An account has [`FIGURES`] figures. Figures of a block move together from trace to trace, every second one in the
+//! opposite direction. A trace's load moves all figures. A tenth of them are 0 in most traces, and a tenth are counts
+//! with ties. Some figures are larger on the later side: whole blocks or single ones.
 
 use stopgap_events::random::Random;
 
@@ -17,17 +18,17 @@ const BLOCK: usize = 10;
 /// A world.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct World {
-    /// What is special of it.
+    /// Its special feature.
     pub name: &'static str,
-    /// How many blocks moved.
+    /// Number of blocks that moved.
     blocks: usize,
-    /// How many single figures did.
+    /// Number of single figures that moved.
     single: usize,
-    /// How much of a figure's scatter its block has, 0 to 1.
+    /// Share of a figure's scatter that its block has in common, 0 to 1.
     shared: f64,
     /// Whether one value in 20 is 5 times as large.
     tails: bool,
-    /// By what the later side's scatter is larger.
+    /// Factor by which the later side's scatter is larger.
     spread: f64,
 }
 
@@ -42,7 +43,7 @@ const fn world(name: &'static str, blocks: usize, single: usize) -> World {
     }
 }
 
-/// All.
+/// All worlds.
 pub const WORLDS: [World; 7] = [
     world("nothing moved", 0, 0),
     World {
@@ -70,13 +71,13 @@ pub const WORLDS: [World; 7] = [
 pub struct Outcome {
     /// Simulations.
     pub simulations: u32,
-    /// Share of false ones among the figures that were called, on average: 0 where none was.
+    /// Mean share of false ones among the reported figures; 0 where none was reported.
     pub false_rate: f64,
-    /// In what share of the simulations any was called.
+    /// Share of the simulations in which a figure was reported.
     pub any: f64,
-    /// Share of the moved figures that were called.
+    /// Share of the moved figures that were reported.
     pub found: f64,
-    /// Share of intervals of called figures that miss the truth, on average.
+    /// Mean share of intervals of reported figures that miss the truth.
     pub missed: f64,
 }
 
@@ -89,14 +90,14 @@ fn normal(random: &mut Random) -> f64 {
     (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
 }
 
-/// By how much a figure moved, in parts of its scatter.
+/// By how much a figure moved, as a multiple of its scatter.
 const MOVED: f64 = 4.0;
 
-/// Makes both sides of all figures, and says which moved by how much.
+/// Makes both sides of all figures. Returns them, and by how much each moved.
 fn accounts(world: &World, traces: usize, random: &mut Random) -> (Vec<Values>, Vec<f64>) {
     let mut rows = vec![Values([vec![0.0; traces], vec![0.0; traces]]); FIGURES];
     let scatter: Vec<f64> = (0..FIGURES).map(|_| 2.0 + 18.0 * uniform(random)).collect();
-    // Singles are the last ones of blocks that did not move; those are neither counts nor rare.
+    // Single figures are the last ones of blocks that did not move. They are neither counts nor rare.
     let moved = |figure: usize| {
         let block = figure / BLOCK;
         let single = figure % BLOCK == 4 && (5..5 + world.single).contains(&block);
@@ -137,7 +138,7 @@ fn accounts(world: &World, traces: usize, random: &mut Random) -> (Vec<Values>, 
     (rows, truth)
 }
 
-/// Simulates a world with so many traces a side; stops where `goes_on` says so.
+/// Simulates a world with this many traces per side until `goes_on` returns false.
 pub fn simulate(
     world: &World,
     traces: usize,
@@ -164,7 +165,7 @@ pub fn simulate(
             called += 1;
             wrong += u32::from(!moves);
             found += u32::from(moves);
-            // Where most traces have 0, there is no one difference.
+            // Where most traces have 0, there is no single difference.
             let (_, ends) = together.difference(row);
             let within = ends.is_none_or(|[low, high]| (low..=high).contains(truth));
             missed += u32::from(figure % BLOCK < 8 && !within);
@@ -186,14 +187,14 @@ pub fn simulate(
 mod tests {
     use super::*;
 
-    /// A modest number of each; the command makes thousands.
+    /// Few simulations of each world. The command makes thousands.
     #[test]
     fn false_discoveries_are_held() {
         let simulations = 120;
         for world in &WORLDS {
             let outcome = simulate(world, 6, simulations, 1, |_| true);
             println!("{}: {outcome:?}", world.name);
-            // 5 % and three standard errors.
+            // 5 % plus three standard errors.
             assert!(
                 outcome.false_rate <= 0.05 + 0.06,
                 "{}: {outcome:?}",

@@ -52,7 +52,7 @@ fn calls(kind: &str, count: u64, total_ns: u64) -> Calls {
     }
 }
 
-/// A trace of 1 s: `ops-PID` waits `fsync` ms in as many calls for a disk, and some 20 ms for a lock.
+/// A trace of 1 s: `ops-PID` waits `fsync` ms for a disk, in as many calls, and about 20 ms for a lock.
 fn found(random: &mut Random, fsync: u64) -> Findings {
     let mut scattered = |ms: u64| (ms as f64 * 1e6 * (0.9 + 0.2 * uniform(random))) as u64;
     let (disk, lock, read) = (scattered(fsync), scattered(20), scattered(30));
@@ -97,7 +97,7 @@ fn empty() -> serde_json::Value {
     })
 }
 
-/// Two sides of `n` traces: with `before` and `after` ms of fsync a second.
+/// Two sides of `n` traces, with `before` and `after` ms of fsync per second.
 fn sides(n: usize, before: u64, after: u64) -> [Vec<Account>; 2] {
     let mut random = Random::new(5);
     [before, after].map(|fsync| {
@@ -141,7 +141,7 @@ fn one_more_fsync_moves_what_it_is_in_and_nothing_else() {
     ] {
         assert_eq!(word(&record, family, name), FigureWord::NotProven, "{name}");
     }
-    // The interval of what moved leaves 0 out, that of others does not.
+    // The interval of a figure that moved excludes 0. Other intervals contain it.
     for figure in &record.figures {
         if let (Some(low), Some(high)) = (figure.low, figure.high) {
             assert_eq!(
@@ -200,7 +200,7 @@ fn few_traces_say_what_they_cannot_tell() {
     );
 }
 
-/// A trace without calls does not have 0 of them.
+/// A trace without calls has an unknown number of them, not 0.
 #[test]
 fn what_a_trace_does_not_show_is_unknown() {
     let mut sides = sides(6, 50, 100);
@@ -236,7 +236,7 @@ fn what_a_trace_does_not_show_is_unknown() {
     assert_eq!(nothing.verdict.word, Word::Inconclusive);
 }
 
-/// Each hop is painted only where it is proven; amounts of frames add up to the time.
+/// Each hop is coloured only if it is proven. The amounts of frames add up to the time.
 #[test]
 fn frames_are_proven_one_by_one() {
     let record = compared(&sides(6, 50, 100));
@@ -258,7 +258,7 @@ fn frames_are_proven_one_by_one() {
     assert!((105.0..135.0).contains(&sum), "{sum}");
 }
 
-/// More of a wait for work is no loss, however much it is.
+/// More waiting for work is no loss, however much it is.
 #[test]
 fn waits_for_work_do_not_lead() {
     let mut sides = sides(6, 50, 100);
@@ -275,7 +275,7 @@ fn waits_for_work_do_not_lead() {
     assert!(record.leading().unwrap().name.ends_with("fsync"));
 }
 
-/// Two builds whose files have names of their own.
+/// Two builds whose files have different names.
 #[test]
 fn a_program_may_have_another_name() {
     let mut sides = sides(6, 50, 100);

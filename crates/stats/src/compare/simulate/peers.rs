@@ -1,4 +1,4 @@
-//! What others use, on the same data: which of these calls two sides different at 5 %.
+//! Other common tests on the same data: which of them call two sides different at 5 %.
 
 use super::super::order::ranks;
 use super::world::{Figures, SAMPLES};
@@ -21,7 +21,7 @@ pub(super) struct Sides<'a> {
     pub(super) after_samples: &'a [u32],
 }
 
-/// Which of them find a difference. As many runs on both sides.
+/// Returns which of them find a difference. Both sides must have the same number of runs.
 pub(super) fn reject(sides: &Sides<'_>) -> [bool; NAMES.len()] {
     let [means, medians] = [|run: &Figures| run.mean, |run: &Figures| run.median]
         .map(|of| [sides.before, sides.after].map(|side| side.iter().map(of).collect::<Vec<_>>()));
@@ -47,7 +47,7 @@ fn pooled(sides: &Sides<'_>) -> bool {
     (after - before).abs() > Z_975 * (variance * (1.0 / n + 1.0 / m)).sqrt()
 }
 
-/// Student's test of one figure a run: what ministat does.
+/// Student's test of one figure per run, as ministat does it.
 fn student([before, after]: &[Vec<f64>; 2]) -> bool {
     let of = |side: &[f64]| {
         let mean = side.iter().sum::<f64>() / side.len() as f64;
@@ -78,7 +78,7 @@ fn raw_ranks(before: &[u32], after: &[u32]) -> bool {
     (doubled as f64 / 2.0 - n * m / 2.0).abs() > Z_975 * error
 }
 
-/// Mann and Whitney's test of one figure a run, by the normal distribution with its correction for continuity.
+/// Mann and Whitney's test of one figure per run, by the normal distribution with its correction for continuity.
 fn run_ranks([before, after]: &[Vec<f64>; 2]) -> bool {
     let (n, m) = (before.len() as f64, after.len() as f64);
     let ranks = ranks(&[&before[..], after].concat());

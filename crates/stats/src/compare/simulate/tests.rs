@@ -35,7 +35,7 @@ fn the_tests_are_worth_what_they_say() {
         ("stall rate", peers::NAMES[2])
     );
     assert_share(stall_rate, 1, n, 0.55, 1.0);
-    // The peers' faults are in the world as well: else it would be too kind a world.
+    // The world must show the faults of the other tests, too. Otherwise it would be too simple.
     assert_share(raw, 0, n, 0.75, 0.85);
     for counts in &outcome.intervals[1..2] {
         assert_share(counts, 0, n, 0.90, 1.0);

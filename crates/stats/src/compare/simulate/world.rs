@@ -1,4 +1,4 @@
-//! A world in which the truth is known: runs of samples with what makes real ones hard.
+//! A simulated world with a known truth: runs of samples with the difficulties of real ones.
 //!
 //! * A run as a whole is faster or slower than the next, by 5 % (layout, neighbours): its samples resemble each other.
 //! * Within a run samples are log-normal around [`BODY_NS`].
@@ -6,8 +6,8 @@
 //!   [`LENGTH`] samples on average, and each sample of a burst longer by a Pareto variable of at least [`STALL_NS`] whose
 //!   variance is infinite.
 //!
-//! The numbers are chosen so that tests that others use come out as they did in an earlier simulation, whose code and
-//! figures are not kept.
+//! The numbers are chosen so that other common tests give the same results as in an earlier simulation, which is not
+//! kept.
 
 use stopgap_events::random::Random;
 
@@ -29,9 +29,9 @@ const LENGTH: f64 = 4.0;
 const STALL_NS: f64 = 6_000_000.0;
 /// Pareto's exponent: the mean is six times the least, the variance infinite.
 const TAIL: f64 = 1.2;
-/// From what length on it counts as a stall, nanoseconds.
+/// Nanoseconds from which a sample is a stall.
 pub(super) const THRESHOLD_NS: f64 = 1_000_000.0;
-/// A sample is taken every so many nanoseconds.
+/// Nanoseconds between samples.
 const PERIOD_NS: u64 = 1_000_000;
 
 /// A change of the later side.
@@ -59,7 +59,7 @@ pub(super) const CHANGES: [Change; 3] = [
     },
 ];
 
-/// How long a run is looked at, nanoseconds.
+/// Length of a run in nanoseconds.
 pub(super) const DURATION_NS: u64 = SAMPLES as u64 * PERIOD_NS;
 
 /// The samples of a run without its stalls, nanoseconds.
@@ -117,7 +117,7 @@ fn poisson(mean: f64, random: &mut Random) -> u32 {
     count
 }
 
-/// A run of that many samples, reduced to what tests look at; all in nanoseconds.
+/// A run with that many samples, reduced to the tested figures; all in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Figures {
     pub(super) mean: f64,
@@ -128,13 +128,13 @@ pub(super) struct Figures {
     pub(super) p999: f64,
     /// Samples of at least [`THRESHOLD_NS`].
     pub(super) long: u32,
-    /// Episodes of such samples, one after the other without a shorter one between.
+    /// Episodes: such samples without a shorter one in between.
     pub(super) episodes: u32,
-    /// Their time in all.
+    /// Sum of their lengths.
     pub(super) stalled: f64,
 }
 
-/// The figures of one run; puts its samples into another order.
+/// Returns the figures of one run. Reorders its samples.
 pub(super) fn figures(samples: &mut [f64]) -> Figures {
     let mean = samples.iter().sum::<f64>() / SAMPLES as f64;
     let squares = samples.iter().map(|ns| (ns - mean) * (ns - mean)).sum();

@@ -162,7 +162,7 @@ fn gos_lines_of_one_benchmark_are_runs() {
         why,
         "more of it is better, and compare takes less for better"
     );
-    // Of a metric of its own nobody knows, unless the file says it.
+    // For a metric of the benchmark's own, only the file can say whether less is better.
     let hits = super::read(GO, &series("BenchmarkMetric-2")).unwrap();
     assert_eq!(hits.runs[0].numbers.len(), 1);
     assert!(
@@ -243,7 +243,7 @@ fn perfs_events_are_numbers() {
         let run = &read.runs[0];
         assert!((0.1..10.0).contains(&run.numbers[clock]), "ms");
         assert!(run.numbers["page-faults"] > 40.0 && run.numbers["context-switches"] < 5.0);
-        // What is not supported is not 0.
+        // An event that is not supported is unknown, not 0.
         assert!(!run.numbers.contains_key("instructions"));
         let why = lacks(&read, "instructions");
         assert_eq!(why, Some("perf could not count it"));
@@ -361,7 +361,7 @@ fn no_format_is_taken_for_another() {
             assert_eq!(recognise(document.to_string().as_bytes()), Ok(format));
         }
     }
-    // Of perf without a file each line is a document, and there may be one only.
+    // Without a file, each line of perf's output is a document, and only one is allowed.
     let line = PERF_JSON.split(|&byte| byte == b'\n').nth(2).unwrap();
     assert_eq!(recognise(line), Ok(Format::PerfStat));
     // pytest-benchmark has benchmarks, too.
