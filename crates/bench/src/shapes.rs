@@ -285,6 +285,7 @@ fn measure(
         visits: VISITS,
         ns: NS,
         memory: MEMORY,
+        repeated: u64::MAX,
         thorough: true,
     };
     let meter = Meter {

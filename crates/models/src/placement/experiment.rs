@@ -4,9 +4,8 @@
 //!
 //! Every batch is carried out by each allocator in turn, in an order that rotates from batch to batch,
 //! so that what disturbs the machine for a while disturbs all. Each repetition begins with fresh
-//! state. The first operations of a batch are carried out untimed: the other allocators have just used
-//! the caches. A batch's figure is the median over the repetitions, which all carry the same operations
-//! out; the row's is the sum of those over all operations. The [driver](super::Driver) runs among the
+//! state; of a long stream those after the first carry out only the beginning. The first operations of a batch are
+//! carried out untimed: the other allocators have just used the caches. A batch's figure is the median over the repetitions that have it; the row's is the sum of those over all operations. The [driver](super::Driver) runs among the
 //! allocators, and its time an operation is taken off theirs.
 //!
 //! The clocks are handed in. A batch is timed by the thread's CPU time: what else runs on the machine
@@ -82,6 +81,9 @@ pub struct Settings {
     pub ns: u64,
     /// Bytes of memory that all allocators may take.
     pub memory: u64,
+    /// Measured operations that each repetition after the first times in batches, in whole batches: the first ones of a long stream
+    /// say how times scatter.
+    pub repeated: u64,
     /// Whether to read used bytes and span after every batch, and to time all operations alone, not only [`SINGLES`].
     pub thorough: bool,
 }
@@ -182,9 +184,16 @@ impl Experiment<'_> {
         let mut interrupted = false;
         for pass in 0..passes {
             let single = (pass % 2 == 1).then_some(cost);
+            let most = match single {
+                None if pass == 0 => u64::MAX,
+                None => settings.repeated,
+                Some(_) if settings.thorough => u64::MAX,
+                Some(_) => SINGLES,
+            };
+            let part = Part { most, single };
             (meter.progress)(pass as f64 / passes as f64);
             let limits = limits(settings, pass, passes);
-            let (done, whole) = self.pass(entries, limits, settings, single, meter, &mut kept)?;
+            let (done, whole) = self.pass(entries, limits, settings, part, meter, &mut kept)?;
             if whole || pass < 2 {
                 keep(&mut shown, done);
             }
@@ -200,14 +209,13 @@ impl Experiment<'_> {
         })
     }
 
-    /// One pass over all events with fresh allocators; `single`: each operation timed alone, less so
-    /// many nanoseconds. Says whether it came to the end.
+    /// One pass over `part` of the events with fresh allocators. Says whether it came to the end.
     fn pass(
         &self,
         entries: &[Entry],
         limits: Limits,
         settings: Settings,
-        single: Option<u64>,
+        Part { most, single }: Part,
         meter: &Meter<'_>,
         kept: &mut Kept,
     ) -> Result<(Vec<Shown>, bool), ReplayError> {
@@ -252,7 +260,7 @@ impl Experiment<'_> {
             let begins = batch.measured && !measuring;
             measuring |= begins;
             if batch.measured {
-                if single.is_some() && measured >= SINGLES && !settings.thorough {
+                if measured >= most {
                     break;
                 }
                 measured += batch.operations.len() as u64;
@@ -347,6 +355,15 @@ fn limits(settings: Settings, pass: u64, passes: u64) -> Limits {
         visits: share(settings.visits),
         ns: share(settings.ns),
     }
+}
+
+/// What one pass carries out.
+#[derive(Clone, Copy)]
+struct Part {
+    /// Measured operations, in whole batches.
+    most: u64,
+    /// Whether each is timed alone, less so many nanoseconds.
+    single: Option<u64>,
 }
 
 /// An allocator in one pass.

@@ -65,11 +65,16 @@ fn one(experiment: &Experiment<'_>, entry: &Entry, driver: &Shown, shown: &Shown
     };
 
     let driver_ns = over_batches(&driver.times, median);
+    // Of the operations that all repetitions have.
+    let common = shown.times.iter().map(Vec::len).min().unwrap_or(0);
     let runs: Vec<f64> = shown
         .times
         .iter()
         .zip(&driver.times)
-        .filter_map(|(own, driver)| Some(mean(own)? - mean(driver)?))
+        .filter_map(|(own, driver)| {
+            let [own, driver] = [own, driver].map(|times| mean(times.get(..common)?));
+            Some(own? - driver?)
+        })
         .collect();
     let taken_off = |own: Option<f64>| own.zip(driver_ns).map(|(own, driver)| own - driver);
     let ns = taken_off(over_batches(&shown.times, median));

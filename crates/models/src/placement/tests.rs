@@ -1,6 +1,7 @@
 //! Experiments on a clock that ticks by itself, and the figures that the models are known by.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use stopgap_events::memory::{MapId, MemoryEvent, Merge, Placing, Protection};
 use stopgap_events::units::Bytes;
@@ -11,6 +12,7 @@ use stopgap_stats::replay::PlacementRow;
 
 use super::allocator::{Allocator, Scene, Start};
 use super::experiment::{Events, Outcome};
+use super::operation::BATCH;
 use super::{Driver, Entry, Experiment, Meter, ReplayError, Settings, growth, mail};
 
 const PAGE: u64 = 4_096;
@@ -21,6 +23,7 @@ fn settings() -> Settings {
         visits: 800_000,
         ns: u64::MAX,
         memory: 1 << 30,
+        repeated: u64::MAX,
         thorough: false,
     }
 }
@@ -307,4 +310,36 @@ fn one_without_counts_is_stopped_by_time() {
             .is_some_and(|why| why.starts_with("after 0 ms"))
     );
     assert!(row.operations < 3_000);
+}
+
+/// The first repetition is of the whole; the second one's batches are one, and its single operations as many as ever.
+#[test]
+fn repetitions_of_a_long_stream_are_short() {
+    static FREED: AtomicU64 = AtomicU64::new(0);
+    struct Counting;
+    impl Allocator for Counting {
+        type Handle = Start;
+        fn place(&mut self, _: &Request) -> Result<Start, PlaceError> {
+            Ok(Start::new(0))
+        }
+        fn free(&mut self, _: Start, _: u64) -> Result<(), FreeError> {
+            FREED.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+    let entries = [Entry::new("counting", None, |_| Ok(Counting))];
+    let operations = 3 * BATCH as u64;
+    let freed = |repeated| {
+        FREED.store(0, Ordering::Relaxed);
+        let settings = Settings {
+            repeated,
+            ..settings()
+        };
+        let outcome = workload(Workload::Frag, 100, operations, &entries, settings);
+        let row = &outcome.rows[0];
+        assert_eq!((row.row.operations, row.runs.len()), (operations, 2));
+        FREED.load(Ordering::Relaxed)
+    };
+    let fewer = freed(u64::MAX) - freed(1);
+    assert_eq!(fewer, BATCH as u64); // of two batches half are frees
 }
