@@ -50,10 +50,12 @@
 //! * **Shards** (`shard`): parts of the window, each a [`stopgap_placement::Stopgap`] under a lock. Buffers come from a
 //!   part's top, and all from the lowest of them on is accessible: that is one VMA, however many buffers there are.
 //!   The first of them is half of the window, and no buffer can be larger.
-//! * **Caches** (`cache`): up to 16 freed ranges of each size up to 64 pages for each thread, without a lock.
-//! * **Returns** (`shard`): a thread that frees a buffer of a part in which another thread places puts it on that part's list, without
-//!   a lock. It counts as used until that thread places again, or the next [`Arena::decay`], [`Arena::trim`] or
-//!   [`Arena::statistics`].
+//! * **Caches** (`cache`): up to 16 freed ranges of each size up to 64 pages for each thread, without a lock, 1 MiB in all.
+//! * **Depots** (`depot`): up to 16 more of each of these sizes for each part, under its lock: a quarter of what the part has in use, or
+//!   8 MiB. They are part of [`Statistics::kept`], decay as all of that, and are emptied before a request fails.
+//! * **Returns** (`shard`): a thread that frees a buffer of a part in which another thread places puts it into that part's ring of 256,
+//!   and into a list where the ring is full, without a lock. The buffer counts as used until that thread took 16 more from
+//!   the part, asks for a size that the depot lacks, or the next [`Arena::decay`], [`Arena::trim`] or [`Arena::statistics`].
 //! * **Marks** (`lock_free::marks`): a word a page says what starts there, so that a free finds the length, and an error
 //!   is exact.
 //! * **Bits** (`window`): a bit a page says which free pages hold old contents. Only those are zeroed for
@@ -240,7 +242,8 @@ impl Arena {
     }
 
     /// `len` bytes, in whole pages, that read as zero, aligned to `align`, a power of two; at least to a page. No system
-    /// call and no lock where the thread freed such a range before, but zeroing it (`stopgap-bench arena`).
+    /// call and no lock where the thread freed such a range before, but zeroing it (`stopgap-bench arena`). A buffer that a thread on
+    /// another CPU frees costs both some 100 ns (`stopgap-bench shapes --pair`).
     ///
     /// # Errors
     /// [`Error::Invalid`] for a length of 0 or an alignment that is no power of two, [`Error::NoRoom`] (a hole does not

@@ -1,7 +1,8 @@
 //! Handlers of fork(2), and the state of an arena in a child.
 //!
 //! libc calls three functions around fork(2): before it, all locks are taken, so that no structure is half changed; after
-//! it they are opened on both sides, and in the child the numbers of the parent's other threads are free.
+//! it they are opened on both sides, and in the child the numbers of the parent's other threads are free. What those threads were
+//! putting into a ring of returns, and what lies behind it there, at most 256 ranges, the child does not give out again.
 //!
 //! A child that was made otherwise (clone(2) by hand, or fork(2) in a signal handler that had interrupted a call of the
 //! arena) may have locks that nobody opens. A page that the kernel wipes on fork tells: there the word that says

@@ -54,7 +54,7 @@ unsafe impl Send for Shard {}
 /// [`super::Inner::decay`].
 pub(super) struct Returned {
     ring: UnsafeCell<Returns<RING>>,
-    /// What the ring had no room for.
+    /// Ranges that came while the ring was full.
     rest: Deferred,
 }
 
@@ -256,7 +256,7 @@ impl Ranges {
 
     /// As [`Ranges::put`], but for what [`Ranges::count_back`] counts: the pages that the depot keeps.
     fn take_back(&mut self, window: &Window, page: usize, pages: usize, dirty: bool) -> usize {
-        // Before: as soon as it is back, somebody else may be given it. Of ranges that come from another CPU all marks are on their way
+        // Before: as soon as it is back, somebody else may be given it. And the marks of all ranges that come from another CPU are on their way
         // at the same time; else each would be awaited when its range is given out again.
         (window.marks()).set(page, Mark::new(Kind::Free, pages));
         let room = Depot::room(self.used, window.shift);

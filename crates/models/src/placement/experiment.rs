@@ -357,7 +357,7 @@ fn limits(settings: Settings, pass: u64, passes: u64) -> Limits {
     }
 }
 
-/// What one pass carries out.
+/// Operations of one pass, and how they are timed.
 #[derive(Clone, Copy)]
 struct Part {
     /// Measured operations, in whole batches.
