@@ -1,7 +1,5 @@
 //! Between a call from Python and the work: threads, Ctrl-C, errors and panics.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
@@ -47,7 +45,7 @@ pub(crate) fn of_command<T: Send + 'static>(
         .name("stopgap".to_owned())
         .stack_size(STACK)
         .spawn(move || {
-            let done = catch_unwind(AssertUnwindSafe(work));
+            let done = library::caught(work);
             if RUNNING.fetch_sub(1, Ordering::SeqCst) == 1 {
                 library::go_on();
             }
@@ -77,7 +75,7 @@ pub(crate) fn of_command<T: Send + 'static>(
         }
     };
     match (interrupted, done) {
-        (_, Err(panic)) => Err(of_panic(&*panic)),
+        (_, Err(panic)) => Err(PyRuntimeError::new_err(panic)),
         (Some(error), _) => Err(error),
         (None, Ok(Err(failure))) => Err(Error::new_err(failure.message())),
         (None, Ok(Ok(told))) => Ok((told.value, told.notes)),
@@ -97,14 +95,5 @@ pub(crate) fn guarded<T: Send>(
 
 /// The same with the GIL, for work that calls Python.
 pub(crate) fn held<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(of_panic(&*panic)))
-}
-
-fn of_panic(panic: &(dyn Any + Send)) -> PyErr {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(|text| &**text));
-    PyRuntimeError::new_err(format!(
-        "stopgap panicked: {}; this is a fault of stopgap",
-        text.unwrap_or("for no reason that it told")
-    ))
+    library::caught(work).unwrap_or_else(|panic| Err(PyRuntimeError::new_err(panic)))
 }

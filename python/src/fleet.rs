@@ -1,12 +1,15 @@
 //! Statistics and page of `stopgap.fleet`: those of `compare` and `report`, with a host as the unit of evidence.
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use stopgap_cli::library;
 use stopgap_report::html::{self, OtherAnswer, OtherRecord, Source};
 use stopgap_stats::bootstrap::{Interval, median_over_runs, over_runs};
-use stopgap_stats::compare::{Endpoint, Options, Run, Side, compare};
+use stopgap_stats::compare::{Endpoint, LEVEL, Options, Run, Side, compare};
 use stopgap_stats::document::Document as _;
 
 use crate::call::guarded;
+use crate::pairs::{Paired, least_p, pairs};
 
 /// An estimate with the ends of its 95 % interval.
 type Estimate = (f64, f64, f64);
@@ -49,6 +52,39 @@ pub(crate) fn compare_hosts(
         };
         Ok(compare(&before, &after, &options).to_json())
     })
+}
+
+/// The same of hosts that are on both sides, in the same order: pairs whose sides are changed.
+#[pyfunction]
+pub(crate) fn compare_pairs(
+    py: Python<'_>,
+    before: Vec<Vec<f64>>,
+    after: Vec<Vec<f64>>,
+    seed: u64,
+) -> PyResult<String> {
+    #[derive(serde::Serialize)]
+    struct Told {
+        level: f64,
+        endpoints: Vec<Paired>,
+    }
+    guarded(py, || {
+        let count = before.first().map_or(0, Vec::len);
+        let column = |side: &[Vec<f64>], at: usize| side.iter().map(|host| host[at]).collect();
+        let figures: Vec<[Vec<f64>; 2]> = (0..count)
+            .map(|at| [column(&before, at), column(&after, at)])
+            .collect();
+        let told = Told {
+            level: LEVEL,
+            endpoints: pairs(&figures, Options::default().permutations, seed),
+        };
+        serde_json::to_string(&told).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+    })
+}
+
+/// Whether so many hosts on both sides can prove a change of one of so many figures.
+#[pyfunction]
+pub(crate) fn pairs_suffice(hosts: usize, figures: usize) -> bool {
+    least_p(hosts, Options::default().permutations) * figures as f64 <= LEVEL
 }
 
 /// Returns the sum of `amounts` per sum of `hours` with its 95 % interval over hosts; `None` from fewer than 3 hosts.
@@ -126,6 +162,12 @@ pub(crate) fn page(
         let document = html::Document::Other(Box::new(record));
         Ok(html::page(&[Source { name, document }]))
     })
+}
+
+/// Keeps each later call of this process to one CPU: several processes share the CPUs.
+#[pyfunction]
+pub(crate) fn keep_to_one_cpu() {
+    library::keep_to_one_cpu();
 }
 
 /// Returns the version, which results of a fleet are of.

@@ -30,6 +30,12 @@ pub(crate) fn identity_of(file: Bound<'_, PyAny>, name: &str) -> PyResult<(Strin
     })
 }
 
+/// Returns the process of a trace whose memory map `replay_placement` is to take where several have one; `None` where it needs none.
+#[pyfunction]
+pub(crate) fn busiest(py: Python<'_>, path: PathBuf) -> PyResult<Option<u32>> {
+    guarded(py, move || library::busiest(&path).map_err(Error::new_err))
+}
+
 /// Bytes that are read of a file object at a time: a call may be a request to a server.
 const BUFFER: usize = 64 << 10;
 

@@ -6,6 +6,7 @@ mod document;
 mod events;
 mod fleet;
 mod identity;
+mod pairs;
 mod table;
 
 use pyo3::prelude::*;
@@ -20,9 +21,12 @@ mod _stopgap {
     #[pymodule_export]
     use crate::events::{columns, read_trace};
     #[pymodule_export]
-    use crate::fleet::{compare_hosts, median_over_hosts, page, ratio_over_hosts, version};
+    use crate::fleet::{
+        compare_hosts, compare_pairs, keep_to_one_cpu, median_over_hosts, page, pairs_suffice,
+        ratio_over_hosts, version,
+    };
     #[pymodule_export]
-    use crate::identity::{identity, identity_of};
+    use crate::identity::{busiest, identity, identity_of};
     #[pymodule_export]
     use crate::table::Table;
 }

@@ -3,12 +3,14 @@
 //!
 //! Each takes the words of a command line, program name first. [`interrupt`] ends all that run, as Ctrl-C ends the command.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use stopgap_kernel::signals;
 use stopgap_stats::explain::Explain;
@@ -105,6 +107,37 @@ pub fn ministat(words: &[OsString]) -> Result<Told<String>, Failure> {
     })
 }
 
+/// Does `work`, and says in a line that it panicked where it does: no panic enters a program that called.
+///
+/// # Errors
+/// The line, with the panic's message.
+pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        format!(
+            "stopgap panicked: {}; this is a fault of stopgap",
+            of_panic(&*panic)
+        )
+    })
+}
+
+fn of_panic(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(|text| &**text))
+        .unwrap_or("for no reason that it told")
+}
+
+/// Returns the process of a trace that makes most calls that map or unmap, where several do; `None` where `replay placement` needs no
+/// `--pid`. Reads the trace through.
+///
+/// # Errors
+/// Why the trace cannot be read, which names it.
+pub fn busiest(path: &Path) -> Result<Option<u32>, String> {
+    let fail = |why| format!("{}: {why}", path.display());
+    Ok(replay::placement::calls::Calls::read(path)
+        .map_err(fail)?
+        .busiest())
+}
+
 /// Opens a trace for reading, as every command that reads one.
 ///
 /// # Errors
@@ -127,6 +160,20 @@ pub fn interrupted() -> bool {
 /// Lets calls run again after [`interrupt`].
 pub fn go_on() {
     signals::flag().store(false, Ordering::Relaxed);
+}
+
+/// Whether [`keep_to_one_cpu`] was called.
+static ONE_CPU: AtomicBool = AtomicBool::new(false);
+
+/// Keeps each later call of this process to one CPU, for a program that runs as many processes as there are CPUs. One thread then decodes
+/// and explains a trace.
+pub fn keep_to_one_cpu() {
+    ONE_CPU.store(true, Ordering::Relaxed);
+}
+
+/// Whether a call may use a second CPU.
+pub(crate) fn may_use_two_cpus() -> bool {
+    !ONE_CPU.load(Ordering::Relaxed)
 }
 
 /// The words of the call in which this thread is.
@@ -170,4 +217,44 @@ fn call<T>(
         value: value?,
         notes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::panic_any;
+
+    use super::*;
+
+    #[test]
+    fn calls_keep_to_one_cpu_once_they_are_told_to() {
+        assert!(may_use_two_cpus());
+        keep_to_one_cpu();
+        assert!(!may_use_two_cpus());
+        ONE_CPU.store(false, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_panic_is_a_line_and_a_result_is_a_result() {
+        assert_eq!(caught(|| 3), Ok(3));
+        assert_eq!(caught(|| Err::<(), _>("as it was")), Ok(Err("as it was")));
+        let line = |said: &str| {
+            Err(format!(
+                "stopgap panicked: {said}; this is a fault of stopgap"
+            ))
+        };
+        let (literal, formatted) = (
+            || -> u8 { panic!("a literal") },
+            |at: usize| -> u8 { panic!("row {at}") },
+        );
+        assert_eq!(caught(literal), line("a literal"));
+        assert_eq!(caught(|| formatted(7)), line("row 7"));
+        assert_eq!(
+            caught(|| -> u8 { panic_any(7_u8) }),
+            line("for no reason that it told")
+        );
+        // A fault that no code of ours names: an index out of bounds.
+        let none: Vec<u8> = Vec::new();
+        let said = caught(|| none[3]).expect_err("there is no such index");
+        assert!(said.contains("index is 3"), "{said}");
+    }
 }

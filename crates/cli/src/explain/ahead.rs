@@ -7,6 +7,8 @@ use std::thread::{self, JoinHandle};
 use stopgap_trace::file::{Ahead, Batch, Columns};
 use stopgap_trace::{Error, Input, Place};
 
+use crate::library;
+
 /// Batches that are decoded and not explained yet. Each has some 200 KiB.
 const READY: usize = 4;
 
@@ -18,9 +20,11 @@ struct Decoder {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Reads `input` with its columns decoded in another thread. Where there is one CPU, or no thread can be made, this one decodes.
+/// Reads `input` with its columns decoded in another thread. Where there is one CPU to use, or no thread can be made, this one
+/// decodes.
 pub(crate) fn decoded<R: Read + Seek + Send + 'static>(input: Input<R>) -> Input<R> {
-    if !thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1) {
+    let has_two = thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+    if !has_two || !library::may_use_two_cpus() {
         return input;
     }
     let (begin, begins) = mpsc::channel::<Columns<R>>();

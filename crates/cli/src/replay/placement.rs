@@ -2,7 +2,7 @@
 //!
 //! `stopgap-bench` runs the same with peers beside the policies.
 
-mod calls;
+pub(crate) mod calls;
 mod input;
 mod trace;
 

@@ -11,6 +11,7 @@ use stopgap_report::text::thousands;
 
 use crate::failure::Failure;
 use crate::replay::memory_events::MemoryEvents;
+use crate::replay::placement::calls::Calls;
 
 /// More mappings than anybody can wait for, and than need be held.
 const MOST_STEPS: usize = 4_000_000;
@@ -54,7 +55,15 @@ pub(super) fn read(
         return Err(fail(&"interrupted before anything was measured"));
     }
     if !steps.iter().any(|step| matches!(step, Step::Build { .. })) {
-        return Err(fail(&"it maps nothing, so there is no buffer to build"));
+        return Err(fail(
+            &match Calls::read(path).map_err(|why| fail(&why))?.is_empty() {
+                true => "it maps nothing, so there is no buffer to build",
+                false => {
+                    "it has system calls that map, but no memory events, which would be its buffers, so there is none to build; \
+                     stopgap replay placement carries out the calls"
+                }
+            },
+        ));
     }
     Ok((steps, missing))
 }

@@ -14,13 +14,13 @@ use crate::session::tell;
 const NAMED: usize = 5;
 
 /// How many calls that change a memory map each process of a trace makes, and what it is called last.
-pub(super) struct Calls {
+pub(crate) struct Calls {
     processes: BTreeMap<Option<u32>, (u64, Option<Text>)>,
 }
 
 impl Calls {
     /// Reads the trace in `path` through.
-    pub(super) fn read(path: &Path) -> Result<Calls, String> {
+    pub(crate) fn read(path: &Path) -> Result<Calls, String> {
         let mut processes = BTreeMap::<_, (u64, Option<Text>)>::new();
         for event in MemoryEvents::open(path)?.every() {
             let event = event.map_err(|error| error.to_string())?;
@@ -31,6 +31,18 @@ impl Calls {
             }
         }
         Ok(Calls { processes })
+    }
+
+    /// Whether the trace has none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    /// The process with most calls, where there are several that have a pid.
+    pub(crate) fn busiest(&self) -> Option<u32> {
+        let most = (self.processes.iter()).max_by_key(|(pid, (count, _))| (*count, **pid));
+        most.filter(|_| self.processes.len() > 1)
+            .and_then(|(pid, _)| *pid)
     }
 
     /// The process to replay, which may be the one that rows do not name; `None` where the trace has no such calls,
