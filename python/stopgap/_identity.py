@@ -3,7 +3,7 @@
 import json
 
 from . import _stopgap
-from ._words import path
+from ._words import path, text
 
 #: What a trace's description says of its machine, and the column of it.
 _MACHINE = {"architecture": "architecture", "cpu": "cpu", "cpus": "cpus", "memory": "memory_bytes", "hypervisor": "hypervisor"}
@@ -34,8 +34,10 @@ def identity(trace, *, name=None):
     `labels`             labels that the user gave, as JSON (keys in order); None where there are none
     ===================  =================================================================================================
     """
+    if name is not None:
+        text("name", name)
     if hasattr(trace, "read") and hasattr(trace, "seek"):
-        shown = str(name if name is not None else getattr(trace, "name", None) or "the file")
+        shown = str(name or getattr(trace, "name", None) or "the file")
         trace_id, described = _stopgap.identity_of(trace, shown)
     else:
         trace_id, described = _stopgap.identity(path("trace", trace))

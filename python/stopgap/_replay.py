@@ -7,6 +7,9 @@ from ._document import Document
 from ._table import Table
 from ._words import Words, call, integer, listed, path, text
 
+#: A larger batch fills a socket's buffer, which is not modelled.
+MOST_BATCH = 256
+
 
 class Replay(Document, Table):
     """A replay: a table of rows, one a policy and workload, and the command's record around it.
@@ -97,7 +100,7 @@ def replay_roundtrip(trace=None, *, policies=None, n=None, seed=None, client=Non
     words.flag("--client", _texts, "client", client)
     words.flag("--server", _texts, "server", server)
     words.flag("--work", _times, "work", work)
-    words.flag("--batch", _numbers, "batch", batch)
+    words.flag("--batch", _batches, "batch", batch)
     return _replay(words, "trace", trace)
 
 
@@ -118,6 +121,10 @@ def _texts(name, value):
 
 def _numbers(name, value):
     return listed(integer, name, value)
+
+
+def _batches(name, value):
+    return listed(lambda name, value: integer(name, value, 1, MOST_BATCH), name, value)
 
 
 def _size(name, value):

@@ -175,3 +175,25 @@ def test_stubs_and_functions_have_the_same_arguments():
                 if isinstance(member, ast.FunctionDef):
                     assert hasattr(own, member.name), f"{name}.{member.name}"
         assert own.__doc__
+
+
+def test_every_function_of_the_extension_turns_panics_into_errors():
+    """That `library::caught` does it, a test of that crate shows; here, that what Python calls goes through it."""
+    import re
+
+    # They return what is there, and call nothing of stopgap.
+    plain = {"json", "column_names", "__len__", "version", "columns", "keep_to_one_cpu", "pairs_suffice"}
+    through, found = re.compile(r"\b(guarded|held|of_command)\("), {}
+    for path in sorted((ROOT / "python/src").glob("*.rs")):
+        text = path.read_text()
+        exported = [match.end() for match in re.finditer(r"#\[pyfunction\]", text)]
+        for block in re.finditer(r"#\[pymethods\]\nimpl \w+ \{\n(.*?)\n\}\n", text, re.S):
+            exported += [block.start(1) + match.start() for match in re.finditer(r"^    fn ", block[1], re.M)]
+        for at in exported:
+            name = re.compile(r"fn (\w+)").search(text, at)[1]
+            begin = text.index("fn ", at)
+            indent = text[text.rindex("\n", 0, begin) + 1 : begin].split("pub")[0]
+            body = text[begin : text.index(f"\n{indent}}}\n", begin)]
+            found.setdefault(name, []).append(bool(through.search(body)))
+    assert len(found) > 20, found
+    assert {name for name, each in found.items() if not all(each)} == plain

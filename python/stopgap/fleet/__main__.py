@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from . import FleetError, explain, index, replay, report
+from . import FleetError, explain, replay, report
 
 
 def main(words: list[str] | None = None) -> int:
@@ -53,13 +53,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _explain(args: argparse.Namespace) -> int:
-    print(explain(index(args.url, out=args.output), out=args.output, engine=args.engine, workers=args.workers, address=args.address))
+    print(explain(args.url, out=args.output, engine=args.engine, workers=args.workers, address=args.address))
     return 0
 
 
 def _replay(args: argparse.Namespace) -> int:
     policies = args.policy.split(",") if args.policy else None
-    print(replay(index(args.url, out=args.output), question=args.question, policies=policies, seeds=args.seeds, out=args.output, engine=args.engine, workers=args.workers, address=args.address))
+    print(replay(args.url, question=args.question, policies=policies, seeds=args.seeds, out=args.output, engine=args.engine, workers=args.workers, address=args.address))
     return 0
 
 

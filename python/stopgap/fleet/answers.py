@@ -1,7 +1,7 @@
 """Questions to the results of a fleet. The unit of evidence is a host: traces of one host resemble each other.
 
 Intervals and tests are those of `stopgap compare`, in Rust: a bootstrap over hosts, and permutations of hosts with Holm's adjustment for
-the number of causes that were looked at.
+the number of causes that were looked at. Hosts that are on both sides of a comparison are paired: the sides of each are changed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .. import _words
 from . import page, rows
 from .manifest import MANIFEST, Index, encoded
 from .store import FleetError, Store
@@ -88,7 +89,7 @@ class Report:
 
     def save(self, url: str | os.PathLike[str]) -> str:
         """Writes `report.html` and a Parquet file for each table into a directory or prefix. Returns where the page lies."""
-        store = Store(url)
+        store = Store(_words.path("url", url))
         for name in self.TABLES:
             store.write(f"{name}.parquet", encoded(getattr(self, name)))
         store.write("report.html", self.html().encode())
@@ -119,11 +120,19 @@ def report(
     Raises:
         FleetError: there are no results, or nothing to compare.
     """
-    if kernels is not None and (isinstance(kernels, str) or len(kernels) != 2):
-        raise ValueError("kernels: two are expected, (before, after)")
-    if kernels is not None and since is not None:
-        raise ValueError("since: compare two kernels or two dates, not both")
-    store = Store(os.path.dirname(out.path) if isinstance(out, Index) else out)
+    if kernels is not None:
+        if not isinstance(kernels, (list, tuple)):
+            raise TypeError(f"kernels must be (before, after), not {type(kernels).__name__}")
+        if len(kernels) != 2:
+            raise ValueError(f"kernels must be two, (before, after), not {len(kernels)}")
+        kernels = (_words.text("kernels[0]", kernels[0]), _words.text("kernels[1]", kernels[1]))
+    if since is not None:
+        if not isinstance(since, (str, datetime.date)):
+            raise TypeError(f"since must be a date or a str, not {type(since).__name__}")
+        if kernels is not None:
+            raise ValueError("since: compare two kernels or two dates, not both")
+    seed = int(_words.integer("seed", seed))
+    store = Store(os.path.dirname(out.path) if isinstance(out, Index) else _words.path("out", out))
     found = _read(store, "explain", rows.explain_schema())
     if found is None and not isinstance(out, Index):
         store = store.child("_stopgap")
@@ -277,7 +286,7 @@ def _causes(fleet: Fleet, seed: int) -> list[dict[str, Any]]:
     return found
 
 
-CHANGES = {"by": str, "before": str, "after": str, "cause": str, "hosts_before": int, "hosts_after": int, "before_s_per_hour": float, "after_s_per_hour": float, "effect": float, "low": float, "high": float, "scale": str, "p": float, "p_holm": float, "word": str}
+CHANGES = {"by": str, "before": str, "after": str, "cause": str, "hosts_before": int, "hosts_after": int, "paired": bool, "before_s_per_hour": float, "after_s_per_hour": float, "effect": float, "low": float, "high": float, "scale": str, "p": float, "p_holm": float, "word": str}
 
 
 def _changes(fleet: Fleet, kernels: tuple[str, str] | None, since: Any, seed: int, notes: list[str]) -> list[dict[str, Any]]:
@@ -309,9 +318,6 @@ def _changes(fleet: Fleet, kernels: tuple[str, str] | None, since: Any, seed: in
     if min(map(len, sides)) < LEAST_HOSTS:
         notes.append(f"{before} ({len(sides[0])} hosts) and {after} ({len(sides[1])}) are not compared: that takes {LEAST_HOSTS} hosts a side")
         return []
-    both = set(sides[0]) & set(sides[1])
-    if both:
-        notes.append(f"{len(both):,} hosts are on both sides of the comparison, so its intervals are rather too wide")
     # Chosen by both sides together, which leaves the test's level as it is.
     sums = defaultdict(float)
     for name in (before, after):
@@ -321,20 +327,29 @@ def _changes(fleet: Fleet, kernels: tuple[str, str] | None, since: Any, seed: in
     causes = [cause for cause in sorted(sums, key=lambda cause: (-sums[cause], cause)) if sums[cause] >= least and sums[cause] > 0][:COMPARED]
     if not causes:
         return []
+    both = sorted(set(sides[0]) & set(sides[1]))
+    whole = len(set(sides[0]) | set(sides[1]))
+    # Chosen by which hosts there are, and not by their figures.
+    paired = 2 * len(both) >= whole and _core().pairs_suffice(len(both), len(causes))
+    if paired:
+        sides = [both, both]
+        if whole > len(both):
+            notes.append(f"{before} and {after} are compared on the {len(both):,} hosts that have both; {whole - len(both):,} have one of them")
+    elif both:
+        notes.append(f"{len(both):,} hosts are on both sides of the comparison, too few to pair, so its intervals are rather too wide")
 
     def figures(name: str, hosts: list[str]) -> list[list[float]]:
         return [[lost[name][cause].get(host, 0.0) / hours[name][host] for cause in causes] for host in hosts]
 
-    told = json.loads(_core().compare_hosts(causes, figures(before, sides[0]), figures(after, sides[1]), "s/h", seed))
-    words = {"worse": "more", "better": "less"}
+    rates = [figures(name, hosts) for name, hosts in zip((before, after), sides)]
+    told = json.loads(_core().compare_pairs(*rates, seed) if paired else _core().compare_hosts(causes, *rates, "s/h", seed))
     found = []
     for cause, row in zip(causes, told["endpoints"]):
         effect = row["effect"] or {}
         proven = row["p_holm"] is not None and row["p_holm"] <= told["level"]
-        word = words.get(row["word"], row["word"])
-        if proven and word not in words.values():
-            # `not worse` says of runs that a proven change is within the margin; of a fleet that is still a change.
-            word = "more" if effect.get("value", 0) > (1 if effect.get("scale") == "ratio" else 0) else "less"
+        value = effect.get("value")
+        # Without a value it is infinitely more: where nothing was before.
+        less = value is not None and value < (1 if effect.get("scale") == "ratio" else 0)
         found.append(
             {
                 "by": by,
@@ -343,15 +358,16 @@ def _changes(fleet: Fleet, kernels: tuple[str, str] | None, since: Any, seed: in
                 "cause": cause,
                 "hosts_before": len(sides[0]),
                 "hosts_after": len(sides[1]),
+                "paired": paired,
                 "before_s_per_hour": row["before"],
                 "after_s_per_hour": row["after"],
-                "effect": effect.get("value"),
+                "effect": value,
                 "low": effect.get("low"),
                 "high": effect.get("high"),
                 "scale": effect.get("scale"),
                 "p": row["p"],
                 "p_holm": row["p_holm"],
-                "word": word if proven else "no difference proven",
+                "word": ("less" if less else "more") if proven else "no difference proven",
             }
         )
     return sorted(found, key=lambda row: (row["word"] == "no difference proven", -abs((row["after_s_per_hour"] or 0) - (row["before_s_per_hour"] or 0))))
@@ -451,7 +467,7 @@ ERRORS = {"traces": int, "error": str}
 def _table(found: list[dict[str, Any]], columns: dict[str, type]) -> pa.Table:
     import pyarrow as pa
 
-    types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+    types = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
     return pa.Table.from_pylist(found, schema=pa.schema([(name, types[kind]) for name, kind in columns.items()]))
 
 

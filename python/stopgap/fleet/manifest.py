@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .. import _words
 from .store import FleetError, Store
 
 if TYPE_CHECKING:
@@ -110,22 +111,26 @@ def index(url: str | os.PathLike[str], *, out: str | os.PathLike[str] | None = N
         FleetError: there is no trace, two files are one trace, a trace is of a version that is not read, or the store refuses.
             Nothing is written then.
     """
-    if not isinstance(url, (str, os.PathLike)):
-        raise TypeError(f"url: a path or URL is expected, not {type(url).__name__}")
+    found, is_new = scan("url", url, out)
+    if is_new:
+        save(found)
+    return found
+
+
+def scan(name: str, url: Any, out: Any) -> tuple[Index, bool]:
+    """Does what `index` does, and writes nothing: says whether the manifest there is another. `name` is the argument of `url`."""
     import pyarrow as pa
 
-    store = Store(url)
-    home = Store(out) if out is not None else store.child(FOLDER)
+    store = Store(_words.path(name, url))
+    home = Store(_words.path("out", out)) if out is not None else store.child(FOLDER)
     if store.local and not os.path.isdir(store.root):
         raise FleetError(f"{store.url}: no such directory; give the directory or prefix of the traces")
     try:
         files = store.files(".parquet")
     except FileNotFoundError:
         files = {}
-    before: dict[str, dict[str, Any]] = {}
-    if files and home.exists(MANIFEST):
-        before = {row["path"]: row for row in _rows(home) if row["path"] in files}
-    known = {path: row for path, row in before.items() if (row["size"], row["etag"]) == files[path]}
+    before = _rows(home) if files and home.exists(MANIFEST) else []
+    known = {row["path"]: row for row in before if files.get(row["path"]) == (row["size"], row["etag"])}
     new = sorted(files.keys() - known.keys())
     with ThreadPoolExecutor(1 if store.local else REQUESTS) as threads:
         read = list(threads.map(lambda path: _row(store, path, *files[path]), new))
@@ -138,17 +143,12 @@ def index(url: str | os.PathLike[str], *, out: str | os.PathLike[str] | None = N
         if other != row["path"]:
             raise FleetError(f"{store.name(other)} and {store.name(row['path'])} are one trace (id {row['trace_id']}): remove one of them")
     table = pa.Table.from_pylist(rows, schema=manifest_schema())
-    data = encoded(table)
-    if len(rows) != len(before) or read or len(known) != len(before):
-        home.write(MANIFEST, data)
-    return Index(store.url, table, home.name(MANIFEST), len(read))
+    return Index(store.url, table, home.name(MANIFEST), len(read)), any(read) or len(rows) != len(before)
 
 
-def load(url: str | os.PathLike[str] | Index) -> Index:
-    """Returns an index that was made before, of its traces' directory or prefix; makes it where there is none."""
-    if isinstance(url, Index):
-        return url
-    return index(url)
+def save(found: Index) -> None:
+    """Writes the manifest."""
+    Store(os.path.dirname(found.path)).write(MANIFEST, encoded(found.table))
 
 
 def encoded(table: pa.Table) -> bytes:

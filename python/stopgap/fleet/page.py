@@ -67,7 +67,8 @@ def headline(report: Report) -> tuple[str, str, str]:
     if not known:
         return "open", "CANNOT TELL", "the traces do not show the causes of the lost time"
     first = known[0]
-    sentence = f"{told(first['cause'])} costs {seconds(first['s_per_hour'])} s per host-hour {interval(first)}, {first['share']:.0%} of the time lost, on {first['hosts_with']:,} of {first['hosts']:,} hosts"
+    rate = f"{seconds(first['s_per_hour'])} s per host-hour {interval(first)}".rstrip()
+    sentence = f"{told(first['cause'])} costs {rate}, {first['share']:.0%} of the time lost, on {first['hosts_with']:,} of {first['hosts']:,} hosts"
     changed = [row for row in report.changes.to_pylist() if row["word"] in ("more", "less")]
     if changed:
         one = changed[0]
@@ -90,7 +91,10 @@ def tables(report: Report) -> list[tuple[str, str, list[str], list[list[str]]]]:
     changes = report.changes.to_pylist()
     if changes:
         one = changes[0]
-        remark = f"{one['after']} ({one['hosts_after']:,} hosts) against {one['before']} ({one['hosts_before']:,}): means over hosts, permutations of hosts, Holm's adjustment."
+        if one["paired"]:
+            remark = f"{one['after']} against {one['before']} on the same {one['hosts_after']:,} hosts: means over hosts, paired by host, Holm's adjustment."
+        else:
+            remark = f"{one['after']} ({one['hosts_after']:,} hosts) against {one['before']} ({one['hosts_before']:,}): means over hosts, permutations of hosts, Holm's adjustment."
         found.append(
             (
                 "Changes",

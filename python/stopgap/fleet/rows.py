@@ -134,18 +134,19 @@ def stem(name: str) -> str:
     return re.sub(r"([-/#:_])\d+", r"\1*", name)
 
 
-def replayed(question: str, seed: int, found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the figures of the record `stopgap.replay/1` that no clock has touched."""
+def replayed(question: str, seed: int, found: dict[str, Any], pid: int | None = None) -> list[dict[str, Any]]:
+    """Returns the figures of the record `stopgap.replay/1` that no clock has touched; `pid` is the process that was chosen."""
     figures = []
     for row in found["rows"]:
         for name in FIGURES[question]:
             value = row.get(name)
             if value is not None:
-                figures.append({"policy": row["policy"], "seed": seed, "row": _row(row), "figure": name, "value": float(value)})
+                figures.append({"policy": row["policy"], "seed": seed, "row": _row(question, row, pid), "figure": name, "value": float(value)})
     return figures
 
 
-def _row(row: dict[str, Any]) -> str | None:
-    """What tells the rows of one policy apart."""
-    told = [f"{key} {row[key]}" for key in ("client", "server", "work", "n") if row.get(key) is not None]
-    return ", ".join(told) or None
+def _row(question: str, row: dict[str, Any], pid: int | None) -> str | None:
+    """What tells the rows of one policy apart, and of whom they are."""
+    if question == "roundtrip":
+        return str(row["workload"])  # client and server, and how they talk
+    return f"process {pid}" if pid is not None else None

@@ -14,14 +14,15 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import _words
 from . import rows
-from .manifest import MANIFEST, Index, encoded, load
+from .manifest import MANIFEST, Index, encoded, save, scan
 from .store import FleetError, Scratch, Store
 
 #: Memory of a task: this many bytes, and so many times the size of its trace. docs/fleet.md has the measurement.
@@ -33,6 +34,10 @@ TRIES = 6
 
 #: Tasks for each worker that are handed to the engine at a time.
 AHEAD = 8
+
+#: More are refused: they are a mistake.
+MOST_SEEDS = 10_000
+MOST_WORKERS = 100_000
 
 #: How long a cluster may take to accept a connection.
 CONNECT_SECONDS = 10
@@ -57,6 +62,7 @@ class Run:
         bytes_read: size of the traces that were read.
         peak_bytes: the most memory that one worker had resident.
         bound_bytes: the most memory that a task asked for.
+        past: tasks whose worker had more memory resident than they asked for.
     """
 
     out: str
@@ -68,12 +74,14 @@ class Run:
     bytes_read: int = 0
     peak_bytes: int = 0
     bound_bytes: int = 0
+    past: int = 0
 
     def __str__(self) -> str:
+        past = f", which {self.past:,} of them went past" if self.past else ""
         return (
             f"{self.done:,} of {self.traces:,} traces done in {self.seconds:.1f} s ({self.traces - self.done:,} were there), "
             f"{self.failed:,} failed; {self.cpu_seconds:.1f} s of CPU time, {self.bytes_read / 1e6:,.1f} MB read, "
-            f"at most {self.peak_bytes >> 20:,} MiB a worker: {self.out}"
+            f"at most {self.peak_bytes >> 20:,} MiB a worker (tasks asked for up to {self.bound_bytes >> 20:,} MiB{past}): {self.out}"
         )
 
 
@@ -103,7 +111,8 @@ class Done:
     failed: bool
     cpu_seconds: float
     bytes_read: int
-    peak_bytes: int
+    peak_bytes: int = 0
+    bound_bytes: int = 0
 
 
 def result_name(trace_id: str) -> str:
@@ -118,7 +127,9 @@ def explain(
     engine: str = "local",
     workers: int | None = None,
     address: str | None = None,
-    **options: Any,
+    top: int | None = None,
+    frame_marker: str | None = None,
+    request: str | None = None,
 ) -> Run:
     """Explains every trace and writes `explain/part=xx/ID.parquet` below `out`, a file with one row for each.
 
@@ -130,11 +141,16 @@ def explain(
         engine: `local` (processes on this machine) or `ray`.
         workers: processes; of a Ray cluster that runs already, tasks at a time. Default: as many as there are CPUs and memory.
         address: of the Ray cluster, as `auto` or `ray://host:10001`; default is $RAY_ADDRESS, else Ray starts here.
-        **options: of `stopgap.explain`.
+        top, frame_marker, request: as of `stopgap.explain`.
 
     Costs: CPU time and bytes for each trace are in the returned `Run`; a task asks for 300 MiB and 30 times its trace's size.
     """
-    return _run(load(index), "explain", None, options, out, engine, workers, address)
+    import stopgap
+
+    given = {"top": top, "frame_marker": frame_marker, "request": request}
+    options = {name: value for name, value in given.items() if value is not None}
+    _try(lambda: stopgap.explain(os.devnull, **options), options)
+    return _run(index, "explain", None, options, out, engine, workers, address)
 
 
 def replay(
@@ -154,27 +170,50 @@ def replay(
     replay is a row with that as its `error`.
 
     Args:
-        question: `placement`, `chunks` or `roundtrip`.
+        question: `placement` (of several processes the one with most calls), `chunks` or `roundtrip`.
         policies: names of policies; default is all. The first is what others are compared with in `report`.
         seeds: seeds, or how many (1, 2, ...).
     """
-    if question not in rows.FIGURES:
-        raise ValueError(f"question: {question!r} is none of {', '.join(rows.FIGURES)}")
-    if isinstance(policies, str) or (policies is not None and not all(isinstance(one, str) for one in policies)):
-        raise TypeError("policies: a list of names is expected")
-    if isinstance(seeds, int):
-        if seeds < 1:
-            raise ValueError("seeds: at least 1 is expected")
-        seeds = range(1, seeds + 1)
-    seeds = [int(seed) for seed in seeds]
-    if not seeds:
-        raise ValueError("seeds: at least one is expected")
-    options = {"policies": list(policies) if policies is not None else None, "seeds": seeds}
-    return _run(load(index), f"replay/question={question}", question, options, out, engine, workers, address)
+    import stopgap
+
+    if _words.text("question", question) not in rows.FIGURES:
+        raise ValueError(f"question must be {', '.join(rows.FIGURES)}, not {question!r}")
+    if isinstance(policies, str):
+        raise TypeError("policies must be a list of names, not str")
+    if policies is not None:
+        policies = _words.listed(_words.text, "policies", policies).split(",")
+    if isinstance(seeds, (list, tuple, range)):
+        seeds = [int(_words.integer(f"seeds[{at}]", seed)) for at, seed in enumerate(seeds)]
+        if not seeds:
+            raise ValueError("seeds: the list is empty")
+    else:
+        seeds = list(range(1, int(_words.integer("seeds", seeds, 1, MOST_SEEDS)) + 1))
+    options = {"policies": policies, "seeds": seeds}
+    smallest: dict[str, Callable[[], Any]] = {
+        "placement": lambda: stopgap.replay_placement("frag", policies=policies, n=16, ops=16),
+        "chunks": lambda: stopgap.replay_chunks("unfragmented", policies=policies, n=1, size=4096),
+        "roundtrip": lambda: stopgap.replay_roundtrip(policies=policies, n=1, client="poll", server="poll", work=0),
+    }
+    if policies is not None:
+        _try(smallest[question], options)
+    return _run(index, f"replay/question={question}", question, options, out, engine, workers, address)
+
+
+def _try(smallest: Callable[[], Any], options: dict[str, Any]) -> None:
+    """Raises what every trace would raise: the error of an option. An error of the input that this one lacks says nothing."""
+    import stopgap
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            smallest()
+    except stopgap.Error as error:
+        if any(str(error).startswith(f"{name}: ") for name in options):
+            raise
 
 
 def _run(
-    index: Index,
+    index: Any,
     kind: str,
     question: str | None,
     options: dict[str, Any],
@@ -183,10 +222,15 @@ def _run(
     workers: int | None,
     address: str | None,
 ) -> Run:
-    if engine not in ENGINES:
-        raise ValueError(f"engine: {engine!r} is none of {', '.join(ENGINES)}")
-    if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-        raise ValueError(f"workers: a number of 1 or more is expected, not {workers!r}")
+    if _words.text("engine", engine) not in ENGINES:
+        raise ValueError(f"engine must be {' or '.join(ENGINES)}, not {engine!r}")
+    if workers is not None:
+        workers = int(_words.integer("workers", workers, 1, MOST_WORKERS))
+    if address is not None:
+        _words.text("address", address)
+    if out is not None:
+        out = _words.path("out", out)
+    index, is_new = (index, False) if isinstance(index, Index) else scan("index", index, out)
     home = Store(out) if out is not None else Store(os.path.dirname(index.path))
     store = home.child(kind)
     begun = time.monotonic()
@@ -202,14 +246,16 @@ def _run(
     # The largest first: none of them is left alone at the end.
     jobs.sort(key=lambda job: (-job.trace["size"], job.trace["path"]))
     run = Run(store.url, len(traces), bound_bytes=max((job.memory() for job in jobs), default=0))
+    if not jobs and is_new:
+        save(index)
     if jobs:
         start = _ray(jobs, workers, address) if engine == "ray" else _local(jobs, workers)
         first = next(start)  # the engine is there, or has said why not, before anything is written
         assert first is None
         store.clean()
-        store.write(OPTIONS, asked)
-        if home.name(MANIFEST) != index.path:
+        if is_new or home.name(MANIFEST) != index.path:
             home.write(MANIFEST, encoded(index.table))
+        store.write(OPTIONS, asked)
         try:
             for done in start:
                 run.done += 1
@@ -217,6 +263,7 @@ def _run(
                 run.cpu_seconds += done.cpu_seconds
                 run.bytes_read += done.bytes_read
                 run.peak_bytes = max(run.peak_bytes, done.peak_bytes)
+                run.past += done.peak_bytes > done.bound_bytes
         except FleetError as error:
             raise FleetError(f"{error}; {len(traces) - len(jobs) + run.done:,} of {len(traces):,} are done: run it again to go on") from error
         finally:
@@ -249,7 +296,12 @@ def task(job: Job) -> Done:
     """Does one trace and writes its result. Raises `FleetError` where the store or the disk fails, which ends the run."""
     import pyarrow as pa
 
+    from stopgap import _stopgap
+
     before = time.process_time()
+    _forget_peak()
+    # As many processes as CPUs: a second thread would only take another task's.
+    _stopgap.keep_to_one_cpu()
     schema = rows.explain_schema() if job.question is None else rows.replay_schema()
     row = dict.fromkeys(schema.names)
     row.update(rows.head(job.trace))
@@ -270,7 +322,7 @@ def task(job: Job) -> Done:
     table = pa.Table.from_pylist([row], schema=schema)
     Store(job.out).write(job.name(), encoded(table))
     _return_memory()
-    return Done(row["error"] is not None, time.process_time() - before, read, peak_bytes())
+    return Done(row["error"] is not None, time.process_time() - before, read, peak_bytes(), job.memory())
 
 
 def _answer(job: Job) -> dict[str, Any]:
@@ -300,14 +352,20 @@ def _answer(job: Job) -> dict[str, Any]:
 
 def _figures(job: Job, local: str) -> list[dict[str, Any]]:
     import stopgap
+    from stopgap import _stopgap
 
     assert job.question is not None
     replay = getattr(stopgap, f"replay_{job.question}")
+    more = {}
+    if job.question == "placement" and (pid := _stopgap.busiest(local)) is not None:
+        more["pid"] = pid
     figures = []
     for seed in job.options["seeds"]:
-        found = replay(local, policies=job.options["policies"], seed=seed)
-        figures += rows.replayed(job.question, seed, found.to_dict())
-    return figures
+        found = replay(local, policies=job.options["policies"], seed=seed, **more)
+        figures += rows.replayed(job.question, seed, found.to_dict(), more.get("pid"))
+    # The record has its own order of policies; here the first one that was asked for is what others are compared with.
+    order = {policy: place for place, policy in enumerate(job.options["policies"] or ())}
+    return sorted(figures, key=lambda one: order.get(one["policy"], len(order)))
 
 
 def _return_memory() -> None:
@@ -317,8 +375,14 @@ def _return_memory() -> None:
         trim(0)
 
 
+def _forget_peak() -> None:
+    """Lets `peak_bytes` begin anew, where the kernel allows it (Linux 4.0); else it is that of all tasks of this process so far."""
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as peak:
+        peak.write("5")
+
+
 def peak_bytes() -> int:
-    """Returns the most memory that this process had resident."""
+    """Returns the most memory that this process had resident since its task began."""
     # Not getrusage(2), whose maximum a new process takes over from the one that made it.
     with open("/proc/self/status") as status:
         for line in status:
@@ -336,7 +400,7 @@ def _gave_up(job: Job, why: str) -> Done:
     if job.question is not None:
         row["question"] = job.question
     Store(job.out).write(job.name(), encoded(pa.Table.from_pylist([row], schema=schema)))
-    return Done(True, 0.0, 0, 0)
+    return Done(True, 0.0, 0)
 
 
 def _available() -> int:
@@ -471,7 +535,8 @@ def _begin(ray: Any, workers: int | None, address: str | None) -> None:
         else:
             cpus = workers or len(os.sched_getaffinity(0))
             # The tasks pass nothing on, so its store of objects may be the smallest.
-            ray.init(num_cpus=cpus, include_dashboard=False, object_store_memory=100 << 20, **quiet)
+            # "local": not a cluster that somebody started here.
+            ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=100 << 20, **quiet)
     except Exception as error:
         where = f"the Ray cluster at {address}" if address else "Ray on this machine"
         raise FleetError(f"{where} does not answer: {' '.join(str(error).split())[:200]}; look with: ray status") from None

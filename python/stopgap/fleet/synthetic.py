@@ -69,7 +69,7 @@ def make(recorded: list[str], at: int, hosts: int, seed: int, smallest: float = 
 
     # Names stand in a file once: the second copy tells how much one more takes.
     once, twice = (len(_written(repeated(copies), kept, metadata)) for copies in (1, 2))
-    made = repeated(max(1, math.ceil((wanted - once) / max(1, twice - once)) + 1))
+    made = repeated(1 + max(0, round((wanted - once) / max(1, twice - once))))
 
     of_host = random.Random(f"{seed} host {host}")
     device, cpu, cpus, memory = of_host.choice(DEVICES)

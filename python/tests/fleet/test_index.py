@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,7 +11,7 @@ import pytest
 
 from stopgap import fleet
 
-from .conftest import break_some
+from .conftest import break_some, results
 
 
 def copy(traces, tmp_path, count=6):
@@ -44,6 +46,11 @@ def test_a_second_call_reads_what_is_new(traces, tmp_path):
     index = fleet.index(folder)
     assert (len(index), index.read) == (5, 1)
     assert pq.read_table(index.path).equals(index.table)
+    # Nothing new, one less.
+    os.remove(some[1])
+    index = fleet.index(folder)
+    assert (len(index), index.read) == (4, 0)
+    assert pq.read_table(index.path).equals(index.table)
 
 
 def test_damaged_files_are_rows_and_other_tables_are_not(traces, tmp_path):
@@ -59,11 +66,16 @@ def test_damaged_files_are_rows_and_other_tables_are_not(traces, tmp_path):
 
 
 def refused(folder, *words):
+    """Holds the function and the command: one line, exit status 1, and nothing is written."""
+    before = results(folder) if folder.exists() else None
     with pytest.raises(fleet.FleetError) as caught:
         fleet.index(folder)
     text = str(caught.value)
     assert "\n" not in text and all(word in text for word in words), text
-    assert not os.path.exists(os.path.join(folder, "_stopgap"))
+    for command in (["explain"], ["replay", "--question", "placement"]):
+        done = subprocess.run([sys.executable, "-m", "stopgap.fleet", *command, folder], capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"stopgap: {text}\n")
+    assert (results(folder) if folder.exists() else None) == before
 
 
 def test_a_directory_without_traces(tmp_path):
@@ -92,18 +104,3 @@ def test_a_directory_that_cannot_be_read(traces, tmp_path):
     folder = copy(traces, tmp_path, 2)
     next(folder.iterdir()).chmod(0)
     refused(folder, "no right")
-
-
-def test_wrong_types_name_the_argument(traces, tmp_path):
-    with pytest.raises(TypeError, match="^url: "):
-        fleet.index(7)
-    index = fleet.index(traces, out=tmp_path)
-    for argument, value in (("engine", "spark"), ("workers", 0), ("workers", True)):
-        with pytest.raises(ValueError, match=f"^{argument}: "):
-            fleet.explain(index, **{argument: value})
-    for argument, value in (("question", "weather"), ("seeds", 0), ("seeds", [])):
-        with pytest.raises(ValueError, match=f"^{argument}: "):
-            fleet.replay(index, **{"question": "placement", argument: value})
-    with pytest.raises(TypeError, match="^policies: "):
-        fleet.replay(index, question="placement", policies="all")
-    assert os.listdir(tmp_path) == ["manifest.parquet"]

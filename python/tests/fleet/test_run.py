@@ -3,7 +3,6 @@
 import glob
 import os
 import pathlib
-import resource
 import shutil
 import signal
 import subprocess
@@ -140,25 +139,42 @@ def dies(job):
     return TASK(job)
 
 
-def test_a_full_disk_ends_the_run_and_leaves_nothing_half(traces, explained, tmp_path):
-    # As a full disk: no file may grow beyond some bytes.
-    command = [sys.executable, "-m", "stopgap.fleet", "explain", str(traces), "-o", str(tmp_path), "--workers", "1"]
-    fleet.index(traces, out=tmp_path)
-    limit = sorted(len(data) for name, data in results(explained).items() if name.endswith(".parquet"))[20]
+#: Runs in a mount namespace of its own, so that the file system is gone with it: a run on a full one, then again with space.
+FULL = """
+set -e
+mount -t tmpfs -o size=2m tmpfs "$1"
+mkdir "$1/out"
+cp "$2/manifest.parquet" "$1/out"
+head -c 2m /dev/zero >"$1/filler" 2>/dev/null || true
+truncate -s -64k "$1/filler"
+run() { "$3" -m stopgap.fleet explain "$4" -o "$1/out" --workers "$5"; }
+status=0; run "$@" 2>"$2/errors" || status=$?
+echo $status >"$2/status"
+cp -a "$1/out" "$2/full"
+rm "$1/filler"
+run "$@" 2>>"$2/errors"
+cp -a "$1/out" "$2/again"
+"""
 
-    def full():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit - 1, limit - 1))
 
-    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=full, timeout=120)
-    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
-    assert "cannot write" in done.stderr and "run it again" in done.stderr
-    for path in tmp_path.rglob("part=*/*"):
-        assert path.suffix == ".parquet"
-        assert path.read_bytes() == (explained / path.relative_to(tmp_path / "explain")).read_bytes()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_full_disk_ends_the_run_and_leaves_nothing_half(traces, explained, tmp_path, workers):
+    if os.getuid() != 0:
+        pytest.skip("mounting a file system needs root")
+    (disk := tmp_path / "disk").mkdir()
+    shutil.copy(explained.parent / "manifest.parquet", tmp_path)
+    # The manifest is of this folder: only the traces are missing.
+    words = ["unshare", "-m", "sh", "-c", FULL, "sh", disk, tmp_path, sys.executable, traces, str(workers)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert results(tmp_path / "explain") == results(explained)
+    assert (tmp_path / "status").read_text() == "1\n"
+    error = (tmp_path / "errors").read_text()
+    assert error.count("\n") == 1 and "cannot write" in error and "No space left" in error and "run it again" in error, error
+    whole = results(explained)
+    full = results(tmp_path / "full/explain")
+    assert 0 < len(full) < len(whole) and all(whole[name] == data for name, data in full.items())
+    assert results(tmp_path / "again/explain") == whole
+    assert list(disk.iterdir()) == []
 
 
 def test_a_replay_is_the_same_twice(tmp_path):
@@ -178,7 +194,34 @@ def test_a_replay_is_the_same_twice(tmp_path):
 def test_without_ray_a_line_says_how_to_install_it(traces, tmp_path):
     code = "import sys; sys.modules['ray'] = None; sys.argv[0] = 'x'; from stopgap.fleet.__main__ import main; sys.exit(main(sys.argv[1:]))"
     words = ["explain", str(traces), "-o", str(tmp_path / "out"), "--engine", "ray"]
-    fleet.index(traces, out=tmp_path / "out")
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
     assert done.returncode == 1 and "pip install 'stopgap[ray]'" in done.stderr and done.stderr.count("\n") == 1
-    assert os.listdir(tmp_path / "out") == ["manifest.parquet"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_worker_that_takes_more_than_it_asked_for_is_told(traces, tmp_path, monkeypatch):
+    index = fleet.index(traces, out=tmp_path)
+    assert "went past" not in str(fleet.explain(index, workers=1))
+    shutil.rmtree(tmp_path / "explain")
+    # A thousandth of what Python itself takes.
+    monkeypatch.setattr(run, "BASE_BYTES", 1 << 16)
+    monkeypatch.setattr(run, "BYTES_PER_BYTE", 0)
+
+    def here(jobs, workers):
+        yield None
+        yield from map(run.task, jobs[:3])
+
+    monkeypatch.setattr(run, "_local", here)
+    done = fleet.explain(index, workers=1)
+    assert done.past == 3 and "3 of them went past" in str(done)
+
+
+def test_the_peak_is_of_one_task():
+    run._forget_peak()
+    before = run.peak_bytes()
+    hold = bytearray(os.urandom(1)) * (64 << 20)
+    high = run.peak_bytes()
+    assert high >= before + (60 << 20) and len(hold) == 64 << 20
+    del hold
+    run._forget_peak()
+    assert run.peak_bytes() < high - (50 << 20)

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from stopgap import fleet
+from stopgap.fleet.__main__ import main
 from stopgap.fleet.store import Store
 
 from .conftest import results
@@ -111,12 +112,17 @@ def test_a_store_that_answers_503_to_one_in_ten(traces, bucket, server, tmp_path
     assert objects(f"{url}/_stopgap/explain") == results(tmp_path / "explain")
 
 
-def test_a_store_without_rights(traces, bucket, server):
+def test_a_store_without_rights(traces, bucket, server, capsys):
     url = upload(traces, f"{bucket}/traces")
     server.refuse = lambda environ: ("403 Forbidden", "AccessDenied")
     with pytest.raises(fleet.FleetError, match="no right to read s3://.*credentials"):
         fleet.index(url)
+    for words in (["explain", url], ["replay", "--question", "chunks", url], ["report", url]):
+        assert main(words) == 1
+        told = capsys.readouterr()
+        assert told.out == "" and told.err.count("\n") == 1 and "no right to read s3://" in told.err and "check the credentials" in told.err
     server.refuse = None
+    assert [name for name in objects(url) if name.startswith("_stopgap")] == []
     index = fleet.index(url)
     server.refuse = lambda environ: ("403 Forbidden", "AccessDenied") if environ["REQUEST_METHOD"] == "PUT" else None
     with pytest.raises(fleet.FleetError, match="no right to write s3://"):
