@@ -124,7 +124,7 @@ print(stopgap.explain(sys.argv[1]).damaged)
 """
     done = subprocess.run([sys.executable, "-c", code, waits], capture_output=True, text=True, timeout=60, check=True)
     took, damaged = done.stdout.split()
-    assert 0.4 < float(took) < 10 and damaged == "None", done.stdout
+    assert 0.4 < float(took) < 40 and damaged == "None", done.stdout
 
 
 def test_handlers_of_signals_stay_pythons(waits):

@@ -79,7 +79,7 @@ def kill_worker(before):
 
 def test_killed_workers_and_a_killed_driver_change_nothing(tmp_path):
     before = set(ray_processes())
-    folder = made(tmp_path / "traces", 40, size=(150e3, 400e3))
+    folder = made(tmp_path / "traces", 40, size=(600e3, 1200e3))
     break_some(folder, 20)
     local, out = tmp_path / "local", tmp_path / "out"
     done = fleet.explain(folder, out=local, workers=2)
@@ -91,16 +91,18 @@ def test_killed_workers_and_a_killed_driver_change_nothing(tmp_path):
     process.communicate(timeout=60)
     there = len(glob.glob(f"{out}/explain/part=*/*.parquet"))
     assert there < 40, "the driver was killed too late"
-    # At once, beside what is left of the first.
-    process = started(folder, out)
-    killed = set()
-    for at in range(3):
-        wait_for(out, min(39, there + 1 + 2 * at), process)
-        killed.add(kill_worker(killed))
-    _, errors = process.communicate(timeout=300)
+    try:
+        # At once, beside what is left of the first.
+        process = started(folder, out)
+        killed = set()
+        for at in range(3):
+            wait_for(out, min(39, there + 1 + 2 * at), process)
+            killed.add(kill_worker(killed | begun))
+        _, errors = process.communicate(timeout=300)
+    finally:
+        end(begun)
     assert process.returncode == 0, errors
     assert len(killed) == 3
-    end(begun)
     assert results(out / "explain") == results(local / "explain")
 
 
