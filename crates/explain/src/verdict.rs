@@ -75,7 +75,7 @@ fn longest(all: &[Slow]) -> String {
     match all.iter().find(own).or(first) {
         None => String::new(),
         Some(own) if first == Some(own) => format!(", the longest {}", in_words(own)),
-        Some(own) => format!(", the longest but for waits for a child {}", in_words(own)),
+        Some(own) => format!(", the longest, waits for a child aside, {}", in_words(own)),
     }
 }
 
@@ -94,8 +94,7 @@ fn of_what_is_known(findings: &Findings, seen: &Seen) -> Verdict {
     // A row of waits may be many calls, none of which lost 10 ms: then the verdict says their sum, and calls none of them long.
     let long = long.filter(|(told, _)| {
         let summed = many.as_ref().is_some_and(|(time, _)| time >= &(told / 2));
-        let told = &findings.slow;
-        !(summed && !told.is_empty() && told.iter().all(is_row_of_waits))
+        !(summed && are_rows_of_waits(&findings.slow))
     });
     let many = many.filter(|(time, _)| {
         // Long stalls may already contain the time of the short ones.
@@ -336,10 +335,15 @@ fn in_words(slow: &Slow) -> String {
     }
 }
 
-/// Returns whether only waits show an operation, none of them as long as a tenth of it: it may be many calls.
-fn is_row_of_waits(slow: &Slow) -> bool {
-    let longest = slow.longest_wait_ns.filter(|_| slow.waits > Some(1));
-    slow.excess_ns < STALL_NS || longest.is_some_and(|longest| longest < slow.excess_ns / 10)
+/// Returns whether only waits show nearly all that these operations lost, none as long as a tenth of its operation: they may be many calls.
+fn are_rows_of_waits(slow: &[Slow]) -> bool {
+    let is_row = |slow: &&Slow| {
+        let longest = slow.longest_wait_ns.filter(|_| slow.waits > Some(1));
+        longest.is_some_and(|longest| longest < slow.excess_ns / 10)
+    };
+    let all: u64 = slow.iter().map(|slow| slow.excess_ns).sum();
+    let rows: u64 = slow.iter().filter(is_row).map(|slow| slow.excess_ns).sum();
+    all > 0 && rows >= all / 10 * 9
 }
 
 /// Returns the largest part of what an operation lost.
@@ -451,7 +455,7 @@ mod tests {
         let text = longest(&[child.clone(), io(STALL_NS - 1)]);
         assert!(!text.contains("pread64"), "{text}");
         let text = longest(&[child, io(STALL_NS)]);
-        assert!(text.contains("but for waits for a child pread64"), "{text}");
+        assert!(text.contains("waits for a child aside, pread64"), "{text}");
         assert_eq!(longest(&[]), "");
     }
 }
