@@ -447,18 +447,19 @@ fn one_line(error: &clap::Error, program: &clap::Command, words: &[OsString]) ->
         name = format!("{name} {}", inner.get_name());
     }
     let help = format!("'{name} --help'");
-    // Only questions stand below another command.
     let asks = program.find_subcommand(command.get_name()).is_some();
     if let (ErrorKind::InvalidSubcommand, true, Some(ContextValue::String(word))) = (
         error.kind(),
         asks,
         error.get(ContextKind::InvalidSubcommand),
     ) {
-        let questions = command.get_subcommands().map(clap::Command::get_name);
-        let questions: Vec<&str> = questions.filter(|&name| name != "help").collect();
+        let names = command.get_subcommands().map(clap::Command::get_name);
+        let names: Vec<&str> = names.filter(|&name| name != "help").collect();
+        let kind = command.get_subcommand_value_name().unwrap_or("command");
         return format!(
-            "unknown question '{word}'; there are {}; see {help}",
-            questions.join(", ")
+            "unknown {} '{word}'; there are {}; see {help}",
+            kind.to_lowercase(),
+            names.join(", ")
         );
     }
     let text = error.to_string();
@@ -687,6 +688,9 @@ mod tests {
             let told = format!("unknown question 'gpu'; there are {questions}; see");
             assert!(said.starts_with(&told), "{said}");
         }
+        let said = told("stopgap campaign begin");
+        let told = "unknown command 'begin'; there are start, run, status, stop; see";
+        assert!(said.starts_with(told), "{said}");
     }
 
     #[test]

@@ -118,7 +118,11 @@ fn held(
             input.files = identity(path).into_iter().inserted();
             input
         }
-        Asked::Two(before, after) => sides::read([before, after], args, false)?,
+        Asked::Two(before, after) => {
+            let input = sides::read([before, after], args, false)?;
+            are_known(&input)?;
+            input
+        }
     };
     let mut comparison = match &input.gathered {
         Some((gathered, _)) => gathered.compare(&input.options),
@@ -136,6 +140,26 @@ fn held(
     });
     comparison.look_at(&before, &after);
     Ok((comparison, input))
+}
+
+/// Refuses an endpoint that no run has: its name is misspelt. Runs may lack the usual figures.
+fn are_known(input: &Input) -> Result<(), Failure> {
+    let runs = || input.before.runs.iter().chain(&input.after.runs);
+    let has = |endpoint: &Endpoint| runs().any(|run| endpoint.is_in(run));
+    let asked = &input.options.endpoints;
+    let named = |endpoint: &&Endpoint| !Endpoint::USUAL.contains(endpoint);
+    let Some(unknown) = asked.iter().filter(named).find(|one| !has(one)) else {
+        return Ok(());
+    };
+    let usual = Endpoint::USUAL.iter().filter(|endpoint| has(endpoint));
+    let numbers = runs().flat_map(|run| run.numbers.keys());
+    let numbers: BTreeSet<&String> = numbers.inserted();
+    let known = usual.map(ToString::to_string);
+    let known: Vec<String> = known.chain(numbers.into_iter().cloned()).collect();
+    Err(Failure::error(format!(
+        "no run has '{unknown}'; there is {}",
+        known.join(", ")
+    )))
 }
 
 /// A comparison of runs or of traces.
@@ -220,8 +244,11 @@ impl<'a> Asked<'a> {
                 more.len()
             ))),
             (commands, _) => Err(Failure::error(format!(
-                "--run is to be given twice, the earlier side first; it was given {} times",
-                commands.len()
+                "--run is to be given twice, the earlier side first; it was given {}",
+                match commands.len() {
+                    1 => "once".to_owned(),
+                    n => format!("{n} times"),
+                }
             ))),
         }
     }

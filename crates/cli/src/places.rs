@@ -127,9 +127,14 @@ pub fn journal(given: Option<&Path>) -> Result<PathBuf, Failure> {
     Ok(folder.join("journal"))
 }
 
+/// Whether sudo started this: then files are root's, and the home directory is not that of the person at the terminal.
+pub(crate) fn is_by_sudo() -> bool {
+    Linux.uid() == 0 && std::env::var_os("SUDO_UID").is_some_and(|uid| uid != "0")
+}
+
 /// Returns a path as a person writes it: below the home directory it begins with `~`.
 pub(crate) fn short(path: &Path) -> String {
-    let home = std::env::var_os("HOME").filter(|home| home.len() > 1);
+    let home = std::env::var_os("HOME").filter(|home| home.len() > 1 && !is_by_sudo());
     let below = home.as_ref().and_then(|home| path.strip_prefix(home).ok());
     below.map_or_else(
         || path.display().to_string(),

@@ -149,6 +149,12 @@ fn record(args: &args::Record) -> Result<ExitCode, Failure> {
             "a trace file is no stream; name a file, and let stopgap export write that to standard output",
         ));
     }
+    if let Some(other) = (args.output.as_deref()).and_then(another_form) {
+        return Err(Failure::error(format!(
+            "{}: record writes Parquet; name it x.parquet, and stopgap export x.parquet -o x.{other} makes that of it",
+            args.output.as_deref().unwrap_or(Path::new("")).display()
+        )));
+    }
     let beside = args.recover.as_deref().and_then(spools::file_of);
     let path = match args.output.clone().or(beside) {
         Some(path) => path,
@@ -395,6 +401,14 @@ fn start(
         .map_err(|error| cannot_start(&args.command, &error))
 }
 
+/// Returns the end of a name that stands for another form of a trace: who gives it would read Parquet as JSON.
+fn another_form(path: &Path) -> Option<&str> {
+    let end = path.extension()?.to_str()?;
+    ["json", "jsonl", "csv", "perfetto", "pftrace"]
+        .contains(&end)
+        .then_some(end)
+}
+
 /// Why there is no trace file, with what to do.
 fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     use std::io::ErrorKind;
@@ -415,8 +429,12 @@ fn cannot_start(command: &[std::ffi::OsString], error: &stopgap_kernel::Error) -
     let name = name.unwrap_or_default();
     let path = if name.contains('/') { "" } else { " in $PATH" };
     if error.is_absent() {
+        let quoted = match name.contains(' ') {
+            true => "; the words of a command stand apart, without quotes around all of them",
+            false => "",
+        };
         return Failure::Told {
-            message: format!("{error}: there is no such program{path}"),
+            message: format!("{error}: there is no such program{path}{quoted}"),
             status: NOT_FOUND,
         };
     }

@@ -152,6 +152,12 @@ fn text(path: &Path, left: Bytes) -> Result<String, String> {
         ),
         _ => error.to_string(),
     })?;
+    if stopgap_trace::is_trace(&bytes) {
+        return Err(
+            "it is a trace; a report is made of records: stopgap explain TRACE --json > explained.json"
+                .to_owned(),
+        );
+    }
     String::from_utf8(bytes).map_err(|error| {
         format!(
             "it is no text (byte {}); a report is made of records, which are JSON",
@@ -166,8 +172,14 @@ fn document(text: &str, name: &str) -> Result<Document, String> {
     struct Named {
         schema: String,
     }
-    let Named { schema } = serde_json::from_str(text)
-        .map_err(|error| format!("not a record of stopgap's: {error}"))?;
+    if text.trim_ascii().is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    let named = serde_json::from_str(text);
+    let Named { schema } = named.map_err(|error: serde_json::Error| match error.is_data() {
+        true => "not a record of stopgap's: it names no schema".to_owned(),
+        false => format!("not a record of stopgap's: {error}"),
+    })?;
     let wrong = |error: serde_json::Error| format!("not a record of '{schema}': {error}");
     Ok(match schema.as_str() {
         record::SCHEMA => {

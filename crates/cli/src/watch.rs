@@ -742,6 +742,8 @@ impl Watch<'_> {
         let suppressed = self.paces.values().map(Pace::suppressed).sum();
         let (stalls, failed) = (self.stalls, self.failed);
         let frames = self.stream.frames().rhythms();
+        let unmet = self.stream.frames().unmet();
+        unmet.iter().for_each(|line| tell(line));
         if self.args.json {
             let told = Told::End(End {
                 stalls,

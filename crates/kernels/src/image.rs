@@ -146,7 +146,13 @@ impl Image {
 
     fn of_file(name: &str, path: &Path) -> Result<Image> {
         // Looked at before it is opened: opening a pipe waits for a writer, and Ctrl-C does not end that.
-        let kind = fs::metadata(path).map_err(|e| Error::file(path, e))?;
+        let kind = fs::metadata(path).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => Error::about(
+                name,
+                "no such file: give a bzImage, a Debian linux-image package or \"host\"",
+            ),
+            _ => Error::file(path, e),
+        })?;
         if !kind.is_file() {
             return Err(Error::about(
                 name,

@@ -408,7 +408,9 @@ fn judge(found: &mut ChangePoints, values: &Values, margin: f64) {
             }
             _ => (
                 Word::Inconclusive,
-                format!("the noise of {n} occasions would hide even a change to twice as much"),
+                format!(
+                    "{n} occasions are too few or too noisy: even a change to twice as much could be missed"
+                ),
             ),
         }
     };

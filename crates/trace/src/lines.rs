@@ -24,6 +24,10 @@ use super::{Error, Event, Metadata, Place, SCHEMA, Text};
 /// Longest line that is read.
 const LONGEST: u64 = 1 << 20;
 
+/// Says of a file whose first line opens an object, and no more, what it is instead. Records of stopgap look so.
+const NO_LINES: &str = "it is JSON over several lines, and no trace; a trace has an object a line. A record of check, probe, compare or \
+     explain is read by stopgap report";
+
 /// The first line, where it is no event.
 #[derive(Serialize, Deserialize)]
 struct Header<S> {
@@ -153,6 +157,9 @@ impl<R: BufRead> Reader<R> {
             return Ok(reader);
         }
         let place = reader.place();
+        if reader.buffer == b"{" {
+            return Err(Error::new(Place::File, NO_LINES));
+        }
         // An event has no schema; what is neither is an error of the line as an event.
         match serde_json::from_slice::<Probe>(&reader.buffer) {
             Err(_) => reader.waiting = true,

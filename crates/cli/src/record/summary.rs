@@ -9,6 +9,7 @@ use stopgap_stats::explain::KERNEL_EVENTS;
 use stopgap_trace::Metadata;
 
 use super::{Done, Finish};
+use crate::places;
 
 /// The kind of the rows that say when a thread was off its CPU, and why.
 const WAIT: &str = "wait";
@@ -77,7 +78,10 @@ pub(super) fn text(
     // A path is there to be copied: it is not broken.
     let path = path.display().to_string();
     lines.push(format!("{:<10}{}\n", "trace", plain(&path)));
-    let next = command_line(&["stopgap".to_owned(), "explain".to_owned(), path]);
+    let words = ["stopgap".to_owned(), "explain".to_owned(), path];
+    // The trace is root's.
+    let sudo = if places::is_by_sudo() { "sudo " } else { "" };
+    let next = format!("{sudo}{}", command_line(&words));
     lines.push(format!("{:<10}{}\n", "next", plain(&next)));
     lines.concat()
 }

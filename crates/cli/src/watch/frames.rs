@@ -68,6 +68,8 @@ struct Thread {
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     asked: Vec<Frame>,
+    /// Which of them some thread has.
+    met: HashSet<usize>,
     late: Option<u64>,
     /// What threads did, by the time when it was over: the records of several CPUs come one CPU after the other.
     held: Vec<(u64, u32, Did)>,
@@ -95,14 +97,16 @@ impl Frames {
     /// Follows the frames of a thread where they are asked for by its process, its name or its process's name. Returns whether
     /// they are.
     pub(super) fn follow(&mut self, tid: u32, pid: u32, names: [&str; 2]) -> bool {
-        let is = |frame: &&Frame| match &frame.of {
+        let is = |frame: &Frame| match &frame.of {
             FrameOf::Process(asked) => *asked == pid,
             FrameOf::Name(name) => names.contains(&&**name),
             FrameOf::Mark(_) => false,
         };
-        let Some(given) = self.asked.iter().find(is).map(|frame| frame.period) else {
+        let Some(at) = self.asked.iter().position(is) else {
             return false;
         };
+        self.met.insert(at);
+        let given = self.asked[at].period;
         self.thread(tid, pid, names[0], given, None);
         true
     }
@@ -141,8 +145,10 @@ impl Frames {
 
     /// A thread marked a frame, by a name of [`Frames::are_by`].
     pub(super) fn marked(&mut self, mark: &str, tid: u32, (pid, task): (u32, &str), time: u64) {
-        let is = |frame: &&Frame| matches!(&frame.of, FrameOf::Mark(name) if name == mark);
-        let given = self.asked.iter().find(is).and_then(|frame| frame.period);
+        let is = |frame: &Frame| matches!(&frame.of, FrameOf::Mark(name) if name == mark);
+        let at = self.asked.iter().position(is);
+        self.met.extend(at);
+        let given = at.and_then(|at| self.asked[at].period);
         self.thread(tid, pid, task, given, Some(mark));
         let thread = self.threads.get(&tid);
         let own = |thread: &Thread| thread.told.mark.as_deref() == Some(mark);
@@ -282,6 +288,20 @@ impl Frames {
     /// Returns lines about rhythms that were learned since the last time.
     pub(super) fn said(&mut self) -> Vec<String> {
         std::mem::take(&mut self.said)
+    }
+
+    /// Returns a line for each name or mark that was asked for and that no thread had: perhaps it is misspelt.
+    pub(super) fn unmet(&self) -> Vec<String> {
+        let unmet = self.asked.iter().enumerate();
+        let unmet = unmet.filter(|(at, _)| !self.met.contains(at));
+        let line = |(_, frame): (usize, &Frame)| match &frame.of {
+            FrameOf::Process(pid) => format!("no frames: no thread of process {pid} was seen"),
+            FrameOf::Name(name) => format!(
+                "no frames: no thread or process of the name {name} was seen (ps -eLo comm prints the names)"
+            ),
+            FrameOf::Mark(mark) => format!("no frames: no thread set the mark {mark}"),
+        };
+        unmet.map(line).collect()
     }
 
     /// Returns what the threads' frames were like.

@@ -23,6 +23,9 @@ fn shell(run: &Run, script: &str) -> Command {
 fn command_lines_that_make_no_sense() {
     let run = Run::new();
     run.write("file", "");
+    run.write("record", "{\n  \"schema\": \"stopgap.run/1\"\n}\n");
+    run.write("numbers", "1\n2\n");
+    run.write("others", "1\n3\n");
     for (line, parts) in [
         (
             "probe placement --cpus 4000",
@@ -82,6 +85,15 @@ fn command_lines_that_make_no_sense() {
             &["no count"],
         ),
         ("replay reclaim --pinned 2G", &["raise the limit"]),
+        (
+            "explain record",
+            &["record: it is JSON over several lines", "stopgap report"],
+        ),
+        (
+            "compare numbers others --endpoint cpu",
+            &["no run has 'cpu'; there is value"],
+        ),
+        ("kernels 6.1 6.12", &["6.1: no such file: give a bzImage"]),
         (
             "replay reclaim --load gem-syslatency --folio 64K",
             &["gem-syslatency has 4 KiB"],

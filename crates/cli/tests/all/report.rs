@@ -90,7 +90,13 @@ fn what_is_no_record_is_refused_with_file_and_reason() {
     let run = Run::new();
     for (content, why) in [
         ("[1, 2]", "not a record of stopgap's"),
-        ("{\"a\": 1}", "missing field `schema`"),
+        ("{\"a\": 1}", "it names no schema"),
+        ("12.5\n", "it names no schema"),
+        ("\n", "it is empty"),
+        (
+            "{\"schema\":\"stopgap.trace/2\"}\n",
+            "it is a trace; a report is made of records: stopgap explain TRACE --json",
+        ),
         (
             "{\"schema\": \"stopgap.advise/1\"}",
             "its schema is 'stopgap.advise/1'; a report is made of",

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use stopgap_testing::{Skip, skip};
 
-use crate::common::{Done, FILES, Run, STOPGAP, has, may, trace_of_threads_named, words};
+use crate::common::{Done, FILES, Run, STOPGAP, has, may, root, trace_of_threads_named, words};
 
 /// Runs `stopgap LINE` on a terminal of so many columns.
 fn on_a_terminal(
@@ -111,6 +111,20 @@ fn a_recorded_command_keeps_its_status() {
     let done = run.unread("record -o t.parquet -- false");
     assert_eq!((done.status, &*done.err), (Some(1), ""));
     run.stopgap("record --onyl -- true").ends(125);
+    let done = run.stopgap("record -o t.json -- true").ends(125);
+    has(
+        &done.err,
+        &["record writes Parquet", "-o x.json makes that"],
+    );
+    let done = Done::new("record", &run.output(&["record", "--", "sleep 1"])).ends(127);
+    has(&done.err, &["the words of a command stand apart"]);
+    // What sudo makes is root's, and the next command must read it.
+    if !root() {
+        return;
+    }
+    let mut command = run.command(&["record", "-o", "t.parquet", "--", "true"]);
+    let done = Done::new("sudo", &command.env("SUDO_UID", "1000").output().unwrap());
+    has(&done.out, &["next      sudo stopgap explain t.parquet"]);
     run.stopgap("record -o /nowhere/t -- true").ends(125);
     run.stopgap("record -o t.parquet -- /dev/null").ends(126);
     run.stopgap("record -o t.parquet -- ./nowhere").ends(127);

@@ -228,7 +228,8 @@ impl Endpoint {
     }
 
     /// Returns whether the run has the figure.
-    pub(super) fn is_in(&self, run: &Run) -> bool {
+    #[must_use]
+    pub fn is_in(&self, run: &Run) -> bool {
         match self {
             Endpoint::Median => run.median.is_some(),
             Endpoint::P99 => run.p99.is_some(),

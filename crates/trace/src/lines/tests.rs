@@ -111,6 +111,10 @@ fn the_first_line_may_be_wrong_too() {
         ),
         ("{\"schema\":1}", "line 1: invalid type"),
         (
+            "{\n  \"schema\": \"stopgap.run/1\"\n}\n",
+            "it is JSON over several lines",
+        ),
+        (
             "{\"schema\":\"stopgap.trace/2\",\"clock\":\"sundial\"}",
             "line 1: unknown variant",
         ),

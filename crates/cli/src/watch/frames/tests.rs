@@ -340,3 +340,16 @@ fn a_thread_that_has_ended_is_told_of() {
         assert_eq!((told.period_ns, told.late), (16 * MS, 1));
     }
 }
+
+#[test]
+fn a_name_that_no_thread_has_is_told() {
+    assert_eq!(game().unmet(), Vec::<String>::new());
+    let [told] = &of(FrameOf::Name("gmae".to_owned()), None).unmet()[..] else {
+        panic!("one line");
+    };
+    assert!(told.contains("of the name gmae was seen"), "{told}");
+    let mut marks = of(FrameOf::Mark("draw".to_owned()), None);
+    assert_eq!(marks.unmet().len(), 1);
+    marks.marked("draw", TID, (TID, "game"), MS);
+    assert_eq!(marks.unmet(), Vec::<String>::new());
+}
