@@ -31,7 +31,7 @@
 //!   that will do of the first 8 holes there: best fit to the page up to 255 pages, and to one part in 128 above.
 //! * **Edge**: the hole at the window's start is in no list. It is cut only where no shorter hole will do. Of two holes of a
 //!   class the one farther from it comes first in the list.
-//! * **Padding**: while seven eighths of the window were never needed, what an aligned range leaves of its hole on one side or the
+//! * **Padding**: while all but 1/32 of the window was never needed, what an aligned range leaves of its hole on one side or the
 //!   other stays with the range until that is freed, if it is no longer than the range. So fewer holes are made and joined
 //!   again. A range of more than 1/128 of the window is never padded, and with [`ByHandle::certain`] none is.
 //!
@@ -109,7 +109,7 @@ impl ByHandle {
             shift,
             tag: POLICIES.fetch_add(1, Ordering::Relaxed) << LAST_GENERATION.count_ones(),
             budget: BUDGET,
-            pads_from: pages - pages / 8,
+            pads_from: pages - pages / 32,
             nodes,
             nonempty: Set::NONE,
             first: Firsts::new(),

@@ -228,7 +228,7 @@ fn an_aligned_range_is_padded_where_there_is_room() {
         policy.check().unwrap();
         policy.free(lower).unwrap();
         assert_eq!(policy.largest_hole(), pages << 12);
-        // More than an eighth is needed.
+        // More than 1/32 is needed.
         policy.place(&Request::of(150 << 12)).unwrap();
         assert_eq!(policy.place(&aligned).unwrap().0, range(868, 873));
         assert_eq!(holes(&policy), (listed[2], 2));
