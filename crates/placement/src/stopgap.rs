@@ -49,8 +49,8 @@
 //!   a thirty-second, each free that reaches the map gives it up to 4 ranges that lie below the zone; what a request would get from there goes to the map at once; and all do before
 //!   a request fails or a free is refused. Once an alignment was asked for, each request gets the least aligned that does:
 //!   places that are aligned well are few, and taken by what need not be there they are missing until it is freed.
-//! * **Alignment** (`search`): what is as long as its alignment goes to the shortest hole that is aligned, of 8 in each of 32
-//!   classes. For other sizes and alignments of 64 pages and more 48 of the places that are aligned are looked at first, one after the
+//! * **Alignment** (`search`): what is as long as its alignment goes to the shortest hole that is aligned, of 8 in each of 12
+//!   classes. For other sizes and alignments of 64 pages and more 8 of the places that are aligned are looked at first, one after the
 //!   other.
 //!
 //! # Cost
@@ -58,7 +58,7 @@
 //! * Free: constant, but for the look-up of a tile and of a neighbour in another tile, at most 6 levels each.
 //! * Place without alignment and limits: at most 64 classes of short holes, 16 leaves for the topmost long one, 8 long holes for the
 //!   shortest, and, where nothing else fits, 256. A descent of at most 6 levels each.
-//! * Place with them: besides, 48 places and 256 holes that may do, 8 short and 8 long ones within limits, one of each class that must, and 256 before it fails.
+//! * Place with them: besides, 8 places and 96 holes that may do, 8 short and 8 long ones within limits, one of each class that must, and 256 before it fails.
 //! * The request that fails first after a window has become full gives the map what magazines keep, 1,024 ranges at most.
 //!
 //! Memory: 3.9 KiB for 8,192 pages where something begins, 0.48 bytes a page; about 35 KiB besides. Tiles are kept for reuse
@@ -100,8 +100,8 @@
 //!   requests fail instead of 0.001, and the span is 1.32 times what is held instead of 1.14.
 //! * Only the topmost hole of a class looked at for an alignment: holes that are not aligned stay there and hide others. In
 //!   `natural-1.2` the span is 1.21 times what is held instead of 1.06.
-//! * Of each class of holes 4 and of 6 classes looked at for an alignment, from half of it on: for 1 to 512 pages aligned to
-//!   4 KiB to 4 MiB the span is 1.33 times what is held instead of 1.22. It takes 140 ns instead of 260.
+//! * Of each of 32 classes 8 holes looked at for an alignment, and 48 places: for 1 to 512 pages aligned to 4 KiB to 4 MiB the span is 1.22
+//!   times what is held instead of 1.32, but it takes 260 ns instead of 150, and 16 us at worst.
 //! * A zone of what is held and no more: a thread that frees all of its few ranges and places as many again finds magazines empty,
 //!   58 ns a pair instead of 16.
 //! * Popped starts left in a magazine, and not compared: 7.6 ns instead of 5.3 in `pbobench`.

@@ -10,13 +10,11 @@ use crate::classes::class_of as long_class;
 /// Least alignment, less one page, at which places are probed rather than holes.
 const PROBED: u64 = 63;
 /// Places probed.
-const PROBES: u32 = 48;
+const PROBES: u32 = 8;
 /// Alignments that have a cursor of their own: from one page on by powers of two; the last is for all above.
 pub(super) const CURSORS: usize = 20;
 /// Classes tested for an alignment that their holes need not have.
-const ALIGNED_TRIES: u32 = 32;
-/// Part of the alignment by which the holes of the first class tested are longer than what is asked.
-const LIKELY: u64 = 8;
+const ALIGNED_TRIES: u32 = 12;
 /// Holes tested of each of these classes: those that are not aligned stay, and must not hide others.
 const ALIGNED_TRIES_PER_CLASS: u32 = 8;
 /// Short holes tested, of one class, before the next class is tried.
@@ -272,7 +270,7 @@ impl Stopgap {
         let likely = if natural {
             want.pages
         } else {
-            want.pages + want.mask / LIKELY
+            want.pages + want.mask / 2
         };
         let mut tries = 0;
         if likely <= EXACT {
