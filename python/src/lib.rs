@@ -23,7 +23,7 @@ mod _stopgap {
     #[pymodule_export]
     use crate::fleet::{
         compare_hosts, compare_pairs, keep_to_one_cpu, median_over_hosts, page, pairs_suffice,
-        ratio_over_hosts, version,
+        ratio_over_hosts, share_of_hosts, version,
     };
     #[pymodule_export]
     use crate::identity::{busiest, identity, identity_of};

@@ -148,7 +148,8 @@ pub struct Capture {
 impl Capture {
     /// Loads and attaches the programs. No thread is followed yet. Takes about 0.2 s.
     ///
-    /// # Errors [`Error::Unsupported`] if the kernel has no BTF or BPF, refuses them to this user, or lacks the
+    /// # Errors
+    /// [`Error::Unsupported`] if the kernel has no BTF or BPF, refuses them to this user, or lacks the
     /// events of the scheduler. Other lacking parts are in [`Capture::lacks`].
     pub fn start(options: &Options) -> Result<Capture, Error> {
         let kernel = Btf::from_sys_fs().map_err(|error| {
@@ -307,7 +308,8 @@ impl Capture {
 
     /// Follows existing threads. Returns the number of found threads that were not followed before, or fewer.
     ///
-    /// # Errors If the system refuses the iterator.
+    /// # Errors
+    /// If the system refuses the iterator.
     pub fn follow(&mut self, follow: &Follow) -> Result<usize, Error> {
         let found = self.iterate(FOLLOW, follow)?;
         let count = found.len();
@@ -392,7 +394,8 @@ impl Capture {
     /// Returns records of all followed threads: the counts of each, and its wait if it is off its CPU now. The
     /// capture goes on. Takes about 2 us per thread.
     ///
-    /// # Errors If the system refuses the iterator.
+    /// # Errors
+    /// If the system refuses the iterator.
     pub fn open(&mut self) -> Result<Vec<Vec<u8>>, Error> {
         self.iterate(FLUSH, &Follow::all(Level::Waits))
     }
@@ -400,7 +403,8 @@ impl Capture {
     /// Requests the stacks of this process's calls that add mappings, as records of [`crate::UserStack`], at most
     /// `stacks` of them. `None` ends this. Meanwhile each system call of the machine costs about 100 ns more.
     ///
-    /// # Errors If the kernel refuses the program.
+    /// # Errors
+    /// If the kernel refuses the program.
     pub fn mappers(&mut self, process: Option<u32>, stacks: u32) -> Result<(), Error> {
         if let Err(why) = &self.mappers {
             return Err(refused("the program at sys_exit", why));
@@ -426,7 +430,8 @@ impl Capture {
 
     /// Ends a period of [`Options::histograms`] and begins the next one.
     ///
-    /// # Errors If the system refuses its maps.
+    /// # Errors
+    /// If the system refuses its maps.
     pub fn turn(&mut self) -> Result<(), Error> {
         match &mut self.sets {
             Some(sets) => sets.turn(&mut self.ebpf),
@@ -438,7 +443,8 @@ impl Capture {
     /// period after the current one. Call it some milliseconds after the end, so that programs that ran at that time
     /// have finished. Takes about 5 us per kind.
     ///
-    /// # Errors If the system refuses its maps.
+    /// # Errors
+    /// If the system refuses its maps.
     pub fn histograms(&mut self) -> Result<Vec<Histogram>, Error> {
         match &mut self.sets {
             Some(sets) => sets.read(&mut self.ebpf),
@@ -448,7 +454,8 @@ impl Capture {
 
     /// Returns the number of records that were lost so far because a ring was full.
     ///
-    /// # Errors If the object lacks the map of counts.
+    /// # Errors
+    /// If the object lacks the map of counts.
     pub fn lost(&mut self) -> Result<u64, Error> {
         let numbers = map(&mut self.ebpf, "numbers")?;
         let numbers: PerCpuArray<&mut MapData, u64> =
@@ -466,7 +473,8 @@ impl Capture {
     /// Ends the capture. Writes the open waits and the counts of all threads, detaches the programs, and gives `each`
     /// the last records. Returns the number of records that were lost because a ring was full.
     ///
-    /// # Errors If the system refuses the iterator. Nothing stays attached then, either.
+    /// # Errors
+    /// If the system refuses the iterator. Nothing stays attached then, either.
     pub fn stop(mut self, mut each: impl FnMut(usize, &[u8])) -> Result<u64, Error> {
         let open = self.iterate(FLUSH, &Follow::all(Level::Waits));
         for (_, program) in self.ebpf.programs_mut() {

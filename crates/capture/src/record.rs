@@ -469,7 +469,8 @@ impl Wait {
 impl Record {
     /// Reads one record.
     ///
-    /// # Errors If the bytes are too few for their kind, or if a number is impossible.
+    /// # Errors
+    /// If the bytes are too few for their kind, or if a number is impossible.
     pub fn parse(bytes: &[u8]) -> Result<Record, Malformed> {
         let kind = bytes.first().copied().unwrap_or(0);
         let wrong = |why| Malformed {

@@ -110,7 +110,8 @@ impl Snapshot {
     /// Refuses a snapshot whose base pages do not have `page` bytes, because its orders and blocks mean other sizes.
     /// Such a snapshot can be read, but a model of `page` cannot start from it.
     ///
-    /// # Errors If the sizes differ. The error names both.
+    /// # Errors
+    /// If the sizes differ. The error names both.
     pub fn require_page(&self, page: Bytes) -> Result<(), Error> {
         if self.page_bytes == page {
             return Ok(());

@@ -189,7 +189,8 @@ pub enum FitError {
 ///
 /// Takes about 2,000 fits, a few milliseconds. The same seed gives the same answer.
 ///
-/// # Errors [`FitError`] if there are too few points, or if they do not belong together or are no measurements.
+/// # Errors
+/// [`FitError`] if there are too few points, or if they do not belong together or are no measurements.
 pub fn fit(points: &[Point], seed: u64) -> Result<Growth, FitError> {
     let ladder = Ladder::new(points)?;
     let runs: Vec<usize> = (0..ladder.runs()).collect();

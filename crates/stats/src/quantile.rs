@@ -30,9 +30,11 @@ pub struct TooFew {
 
 /// Returns the value, in nanoseconds, that a share `q` of the samples does not exceed; rounded up by at most 0.1 %.
 ///
-/// # Errors [`TooFew`] if there are fewer samples than [`needed`] returns.
+/// # Errors
+/// [`TooFew`] if there are fewer samples than [`needed`] returns.
 ///
-/// # Panics If `q` is not between 0 and 1, both excluded. The ends are [`Histogram::min`] and [`Histogram::max`].
+/// # Panics
+/// If `q` is not between 0 and 1, both excluded. The ends are [`Histogram::min`] and [`Histogram::max`].
 pub fn quantile(histogram: &Histogram, q: f64) -> Result<u64, TooFew> {
     let too_few = TooFew {
         quantile: q,

@@ -229,7 +229,8 @@ fn plain(words: &str) -> String {
 
 /// Reads a file.
 ///
-/// # Errors [`ReadError`]: the file is empty, of no known kind, damaged, or truncated; or it has no run, or several
+/// # Errors
+/// [`ReadError`]: the file is empty, of no known kind, damaged, or truncated; or it has no run, or several
 /// series of which none is selected.
 pub fn read(bytes: &[u8], options: &Options) -> Result<Read, ReadError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
@@ -286,7 +287,8 @@ fn asked(format: Format, options: &Options) -> Result<(), ReadError> {
 
 /// Recognises the kind of file by its content. Other text counts as numbers.
 ///
-/// # Errors JSON that is damaged, or that comes from no known tool.
+/// # Errors
+/// JSON that is damaged, or that comes from no known tool.
 pub fn recognise(bytes: &[u8]) -> Result<Format, ReadError> {
     let begin = bytes.trim_ascii_start();
     if begin.starts_with(b"{") {

@@ -54,7 +54,8 @@ pub struct Verdict {
 impl Verdict {
     /// Creates a verdict. `text` must begin with the word.
     ///
-    /// # Panics In debug builds, if `text` does not.
+    /// # Panics
+    /// In debug builds, if `text` does not.
     pub fn new(word: Word, text: impl Into<String>) -> Verdict {
         let text = text.into();
         debug_assert!(text.starts_with(&word.to_string()), "{word}: {text}");

@@ -436,8 +436,8 @@ def _what_if(store: Store, seed: int) -> list[dict[str, Any]]:
                         ratios[figure, policy][row["host"]].append(sum(pairs) / len(pairs))
         for (figure, policy), by_host in ratios.items():
             each = [math.exp(sum(values) / len(values)) for _, values in sorted(by_host.items())]
-            helped = [float(ratio < 1 - MARGIN) for ratio in each]
-            share = _core().ratio_over_hosts(helped, [1.0] * len(each), seed)
+            helped = sum(ratio < 1 - MARGIN for ratio in each)
+            share, least, most = _core().share_of_hosts(helped, len(each))
             ratio = _core().median_over_hosts(each, seed)
             found.append(
                 {
@@ -447,11 +447,11 @@ def _what_if(store: Store, seed: int) -> list[dict[str, Any]]:
                     "policy": policy,
                     "traces": sum(map(len, by_host.values())),
                     "hosts": len(each),
-                    "helped": int(sum(helped)),
+                    "helped": helped,
                     "hurt": sum(ratio > 1 + MARGIN for ratio in each),
-                    "helped_share": sum(helped) / len(each),
-                    "helped_low": share[1] if share else None,
-                    "helped_high": min(1.0, share[2]) if share else None,
+                    "helped_share": share,
+                    "helped_low": least,
+                    "helped_high": most,
                     "ratio": ratio[0] if ratio else _quantile(sorted(each), 0.5),
                     "low": ratio[1] if ratio else None,
                     "high": ratio[2] if ratio else None,

@@ -182,6 +182,9 @@ def test_a_report_of_results(traces, answered, tmp_path):
     what_if = report.what_if.to_pylist()
     assert what_if and {row["baseline"] for row in what_if} == {"linux-6.12"}
     assert all(0 <= row["helped"] + row["hurt"] <= row["hosts"] <= 8 for row in what_if)
+    # Some hosts alike do not prove it of all.
+    assert all(0 <= row["helped_low"] <= row["helped_share"] <= row["helped_high"] <= 1 for row in what_if)
+    assert all(row["helped_high"] - row["helped_low"] > 0.2 for row in what_if)
     page = (tmp_path / "report.html") if report.save(tmp_path) else None
     text = page.read_text()
     assert text.startswith("<!DOCTYPE html>") and "Seconds lost per host-hour" in text and "<script" not in text and "http" not in text.replace("http-equiv", "")

@@ -96,7 +96,8 @@ struct Head {
 impl Snapshot {
     /// Reads a whole snapshot and checks it. Needs twice the file's size in memory.
     ///
-    /// # Errors Each variant of [`Error`] except [`Error::PageSize`].
+    /// # Errors
+    /// Each variant of [`Error`] except [`Error::PageSize`].
     pub fn read(input: impl Read) -> Result<Snapshot, Error> {
         Snapshot::from_json(&up_to(input, MOST_BYTES)?)
     }
@@ -126,7 +127,8 @@ impl Snapshot {
     /// Checks that the snapshot is possible: not more pages are free than managed, sections add up, letters are
     /// kinds, and contradictions are listed as missing. Every snapshot that was read has passed this check.
     ///
-    /// # Errors [`Error::Wrong`], [`Error::Schema`].
+    /// # Errors
+    /// [`Error::Wrong`], [`Error::Schema`].
     pub fn check(&self) -> Result<(), Error> {
         if self.schema != SCHEMA {
             return Err(Error::Schema(shown(&self.schema)));
