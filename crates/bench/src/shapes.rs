@@ -318,7 +318,7 @@ fn again(name: &str, source: Source, rows: &mut [Measured], flags: &Flags) -> Re
         let least = least.map_or(worst, |least| least.min(worst));
         ours.row.worst_ns = Some(least);
         print(&format!(
-            "{OURS} alone, again: the longest operation takes {} ns",
+            "again, {OURS} alone: the longest operation takes {} ns",
             thousands(least)
         ))?;
     }
