@@ -177,7 +177,7 @@ fn held(said: &[Transcript; 2]) {
     }
 }
 
-/// Of the placement probe.
+/// Returns the verdict of the placement probe.
 fn verdict(transcript: &Transcript) -> String {
     let record = json(transcript, "placement");
     let verdict = &record["answers"][0]["verdict"]["text"];
@@ -473,7 +473,7 @@ fn static_program(manifest: &Path, package: &str, program: &str) -> Vec<u8> {
     fs::read(path.expect("cargo says where the program is")).unwrap()
 }
 
-/// What it wrote; it must succeed.
+/// Returns what the command wrote; fails unless it succeeded.
 fn run(command: &mut Command) -> String {
     let output = command
         .output()

@@ -72,7 +72,7 @@ impl Inner {
         let Err(Error::NoRoom { .. }) = placed else {
             return placed;
         };
-        // What caches keep, or what is being given back, may be in the way.
+        // Ranges that caches keep, or that are being given back, may be in the way.
         self.empty_caches(inside);
         self.wait_for_purge();
         let placed = self.place_in_shards(inside, pages, align);

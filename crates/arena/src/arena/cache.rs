@@ -41,7 +41,7 @@ pub(super) struct Cache {
     pages: AtomicU32,
     /// Pages that may be kept, and 1; 0 before that is known.
     room: AtomicU32,
-    /// Of this thread.
+    /// The buffers that this thread took and gave back.
     pub(super) buffers: Counts,
 }
 

@@ -546,8 +546,8 @@ fn what_nobody_needed_for_some_time_goes_and_what_is_used_stays() {
     }
 }
 
-/// Of 60 ranges the depot keeps 16, and the cache as many at most, which gives up 8 at a time. What the depot keeps goes as old as the
-/// rest does.
+/// The depot keeps 16 of 60 ranges, and the cache up to 16 others, of which it gives up 8 at a time. The depot's ranges decay like all
+/// others.
 #[test]
 fn what_a_depot_keeps_is_bounded_and_goes_too() {
     let arena = with(1 << 28, |c| c.decay = Duration::from_secs(60));
