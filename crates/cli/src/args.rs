@@ -443,6 +443,10 @@ fn one_line(error: &clap::Error, program: &clap::Command, words: &[OsString]) ->
         let Some(inner) = command.find_subcommand(word) else {
             break;
         };
+        // The word after `help` names another command than its own.
+        if inner.get_name() == "help" {
+            break;
+        }
         command = inner;
         name = format!("{name} {}", inner.get_name());
     }
@@ -689,8 +693,12 @@ mod tests {
             assert!(said.starts_with(&told), "{said}");
         }
         let said = told("stopgap campaign begin");
-        let told = "unknown command 'begin'; there are start, run, status, stop; see";
-        assert!(said.starts_with(told), "{said}");
+        let starts = "unknown command 'begin'; there are start, run, status, stop; see";
+        assert!(said.starts_with(starts), "{said}");
+        assert_eq!(
+            told("stopgap help frobnicate"),
+            "unrecognized subcommand 'frobnicate'; see 'stopgap --help'"
+        );
     }
 
     #[test]
