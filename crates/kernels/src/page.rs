@@ -195,7 +195,7 @@ fn rows(against: &Against) -> String {
 
 /// The functions, and the pictures.
 fn functions(record: &Kernels, against: &Against) -> String {
-    let of = record.functions_of(against);
+    let (of, _) = record.functions_of(against);
     if of.is_empty() && record.profiles.is_empty() {
         return String::new();
     }

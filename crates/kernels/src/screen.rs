@@ -203,17 +203,21 @@ impl Screen<'_> {
         self.functions(against);
     }
 
-    /// Which functions grew most, a cell each.
+    /// Which functions explain what is proven to differ; where none does, those that differ most.
     fn functions(&mut self, against: &Against) {
-        let of = self.record.functions_of(against);
+        let (of, explain) = self.record.functions_of(against);
         if of.is_empty() {
             return;
         }
+        let shown = match explain {
+            0 => FUNCTIONS,
+            _ => explain.min(FUNCTIONS),
+        };
         let (before, after) = (letter(against.before), letter(against.after));
         let mut table = Table::new(&format!(
             "mean guest instructions of | function | >{before} | >{after} | >change | >layouts"
         ));
-        for of in of.iter().take(FUNCTIONS) {
+        for of in of.iter().take(shown) {
             let [before, after] =
                 [of.before, of.after].map(|value| known(value.map(|value| format!("{value:.1}"))));
             let change = signed(of.difference, |value| format!("{value:.1}"));
@@ -222,10 +226,15 @@ impl Screen<'_> {
             table.row(&[&name, &of.function, &before, &after, &change, &layouts]);
         }
         self.text.push_str(&format!("\n{}", table.text(self.style)));
-        self.text.push_str(
-            "  layouts: what differs between two layouts of one kernel. First stands what differs by more than that, without\n  interrupts and threads of the kernel\n",
-        );
-        if let Some(more) = more(of.len(), FUNCTIONS) {
+        self.text.push_str(match explain {
+            0 => {
+                "  layouts: what differs between two layouts of one kernel. No function of a row that is longer or shorter differs by\n  more, interrupts and threads of the kernel left out; above stands what differs most\n"
+            }
+            _ => {
+                "  layouts: what differs between two layouts of one kernel. Above stands what differs by more than that in a row that\n  is longer or shorter, interrupts and threads of the kernel left out\n"
+            }
+        });
+        if let Some(more) = more(of.len(), shown) {
             self.text.push_str(&format!("  {more} in the record\n"));
         }
     }

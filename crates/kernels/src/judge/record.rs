@@ -414,13 +414,32 @@ impl Kernels {
         self.profiles = by_layout.into_iter().next().unwrap_or_default();
     }
 
-    /// The functions that differ between the kernels of `against`, those first that stand out most.
-    pub(crate) fn functions_of(&self, against: &Against) -> Vec<&Function> {
+    /// The functions that differ between the kernels of `against`: first those of operations that are proven to differ, and of these
+    /// those that stand out most. Says how many explain a proven difference: they stand out in such an operation.
+    pub(crate) fn functions_of(&self, against: &Against) -> (Vec<&Function>, usize) {
         let sides = (against.before, against.after);
         let of = |one: &&Function| (one.before_kernel, one.after_kernel) == sides;
-        let mut all: Vec<&Function> = self.functions.iter().filter(of).collect();
-        all.sort_rows(|a, b| crate::functions::by_rank(a, b));
-        all
+        let proven = |one: &Function| {
+            against.rows.iter().any(|row| {
+                let operation = (&row.cell, &row.operation) == (&one.cell, &one.operation);
+                operation && matches!(row.word, Word::Longer | Word::Shorter | Word::Mixed)
+            })
+        };
+        let mut all: Vec<(bool, &Function)> = self
+            .functions
+            .iter()
+            .filter(of)
+            .map(|one| (proven(one), one))
+            .collect();
+        all.sort_rows(|a, b| {
+            b.0.cmp(&a.0)
+                .then_with(|| crate::functions::by_rank(a.1, b.1))
+        });
+        let explain = all
+            .iter()
+            .filter(|(proven, one)| *proven && one.stands_out() > 0.0);
+        let explain = explain.count();
+        (all.into_iter().map(|(_, one)| one).collect(), explain)
     }
 
     /// As JSON.

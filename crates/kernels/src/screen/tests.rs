@@ -192,6 +192,24 @@ fn functions_that_grew_stand_under_the_rows() {
     let first = text.lines().position(|line| line.contains("do_mmap"));
     let other = text.lines().position(|line| line.contains("f1 "));
     assert!(first < other, "{text}");
+    holds(&text, &["No function of a row that is longer or shorter"]);
+    // Only `churn` is proven to differ: what differs more in `map`, and what its layouts differ by as much, stay in the record.
+    record.functions[0].difference = 500.0;
+    for (n, difference, between) in [(8, 67.0, 0.0), (9, 80.0, 80.0)] {
+        record.functions[n].operation = "churn".to_owned();
+        record.functions[n].difference = difference;
+        record.functions[n].between_layouts = Some(between);
+    }
+    let text = shown(&record);
+    holds(
+        &text,
+        &[
+            "churn       f8 ",
+            "Above stands",
+            "and 13 more in the record",
+        ],
+    );
+    assert!(!text.contains("do_mmap") && !text.contains("f9 "), "{text}");
 }
 
 #[test]
