@@ -89,12 +89,11 @@ pub(crate) fn run(args: &args::Prune) -> Result<ExitCode, Failure> {
     } else {
         "deleted"
     };
-    output::screen(&format!(
-        "{done} {}; {} newer than {} stay",
-        old.text(),
-        new.text(),
-        in_days(limit)
-    ))?;
+    let stay = match new.files {
+        0 => "none stay".to_owned(),
+        _ => format!("{} newer than {} stay", new.text(), in_days(limit)),
+    };
+    output::screen(&format!("{done} {}; {stay}", old.text()))?;
     Ok(ExitCode::from(if failed { ERROR } else { DONE }))
 }
 

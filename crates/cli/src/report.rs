@@ -33,6 +33,12 @@ pub(crate) fn run(args: &args::Report) -> Result<ExitCode, Failure> {
             args.records.len()
         )));
     }
+    if let Some(path) = args.output.as_deref().filter(|path| is_no_page(path)) {
+        return Err(Failure::error(format!(
+            "{}: report writes an HTML page; name it x.html (a browser prints it as PDF)",
+            path.display()
+        )));
+    }
     let mut sources = Vec::new();
     let mut left = LARGEST_ALL;
     for (index, path) in args.records.iter().enumerate() {
@@ -72,6 +78,14 @@ pub(crate) fn run(args: &args::Report) -> Result<ExitCode, Failure> {
     }
     put(&place, &text)?;
     Ok(ExitCode::from(DONE))
+}
+
+/// Whether the name ends as files do that are no HTML: whoever opens them would see markup.
+fn is_no_page(path: &Path) -> bool {
+    let end = path.extension().and_then(|end| end.to_str());
+    end.is_some_and(|end| {
+        ["pdf", "png", "svg", "md", "txt", "csv", "json", "parquet"].contains(&end)
+    })
 }
 
 /// Writes a page to `place` and says where it is; `-` is standard output.
