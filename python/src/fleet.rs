@@ -5,11 +5,10 @@ use pyo3::prelude::*;
 use stopgap_cli::library;
 use stopgap_report::html::{self, OtherAnswer, OtherRecord, Source};
 use stopgap_stats::bootstrap::{Interval, median_over_runs, over_runs};
-use stopgap_stats::compare::{Endpoint, LEVEL, Options, Run, Side, compare};
+use stopgap_stats::compare::{self, Endpoint, LEVEL, Options, Paired, Run, Side};
 use stopgap_stats::document::Document as _;
 
 use crate::call::guarded;
-use crate::pairs::{Paired, least_p, pairs};
 
 /// An estimate with the ends of its 95 % interval.
 type Estimate = (f64, f64, f64);
@@ -50,7 +49,7 @@ pub(crate) fn compare_hosts(
             number_unit: unit,
             ..Options::default()
         };
-        Ok(compare(&before, &after, &options).to_json())
+        Ok(compare::compare(&before, &after, &options).to_json())
     })
 }
 
@@ -74,9 +73,13 @@ pub(crate) fn compare_pairs(
         let figures: Vec<[Vec<f64>; 2]> = (0..count)
             .map(|at| [column(&before, at), column(&after, at)])
             .collect();
+        let options = Options {
+            seed,
+            ..Options::default()
+        };
         let told = Told {
             level: LEVEL,
-            endpoints: pairs(&figures, Options::default().permutations, seed),
+            endpoints: compare::paired(&figures, &options),
         };
         serde_json::to_string(&told).map_err(|error| PyRuntimeError::new_err(error.to_string()))
     })
@@ -85,7 +88,7 @@ pub(crate) fn compare_pairs(
 /// Returns whether so many hosts on both sides can prove a change of one of so many figures.
 #[pyfunction]
 pub(crate) fn pairs_suffice(hosts: usize, figures: usize) -> bool {
-    least_p(hosts, Options::default().permutations) * figures as f64 <= LEVEL
+    compare::pairs_suffice(hosts, figures, &Options::default())
 }
 
 /// Returns the sum of `amounts` per sum of `hours` with its 95 % interval over hosts; `None` from fewer than 3 hosts.

@@ -6,7 +6,6 @@ mod document;
 mod events;
 mod fleet;
 mod identity;
-mod pairs;
 mod table;
 
 use pyo3::prelude::*;

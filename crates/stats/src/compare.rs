@@ -36,6 +36,7 @@
 //! * The effect: Hodges and Lehmann 1963, on logarithms. No single run decides it.
 //! * The interval: the effects that the same test would not call different, at the level at which Holm's procedure judges the
 //!   endpoint. So word, probability and interval agree. Those of one side's level are a bootstrap over runs.
+//! * Runs in pairs ([`paired()`]): the sides of each pair are changed.
 //! * Several endpoints: Holm 1979 for the verdict, Benjamini and Hochberg 1995 beside it, for looking around.
 //! * `not worse` is what a non-inferiority trial shows: the upper end of the interval, and a step of the clock (`steps.rs`) beyond
 //!   it, are below 1 + margin.
@@ -55,6 +56,7 @@ mod conditions;
 mod judge;
 pub mod moved;
 mod order;
+mod paired;
 mod power;
 mod rate;
 mod record;
@@ -73,6 +75,7 @@ use stopgap_events::order::Inserted as _;
 
 pub use adjust::{benjamini_hochberg, holm};
 pub use conditions::Occasion;
+pub use paired::{Paired, paired, pairs_suffice};
 pub use power::detectable;
 pub use record::{
     Comparison, Decile, Difference, Effect, Looked, Row, RowWord, SCHEMA, Scale, Summary, Verdict,

@@ -78,6 +78,44 @@ fn reaches(a: f64, b: f64) -> bool {
     a >= b - 1e-9 * (1.0 + b.abs()) || (a.is_infinite() && b.is_infinite())
 }
 
+/// Returns the probability of an arrangement as far as the seen one, which counts itself unless `exact`: all arrangements were gone
+/// through.
+pub(super) fn share(as_far: usize, arrangements: usize, exact: bool) -> f64 {
+    let own = usize::from(!exact);
+    (as_far + own) as f64 / (arrangements + own) as f64
+}
+
+/// Halves the way from `inside` to `outside`, and returns the last effect that the test does not tell from the sides' own.
+pub(super) fn last_inside(mut inside: f64, mut outside: f64, told: impl Fn(f64) -> bool) -> f64 {
+    for _ in 0..64 {
+        let middle = f64::midpoint(inside, outside);
+        match told(middle) {
+            true => outside = middle,
+            false => inside = middle,
+        }
+    }
+    inside
+}
+
+/// Returns the ends without `same` if the sides differ (`differs`), else with it. The probability need not fall evenly on the way to
+/// an end, so that of `same` decides.
+pub(super) fn with_same(ends: Ends, value: f64, same: f64, differs: bool) -> Ends {
+    match differs {
+        true if value > same => Ends {
+            low: ends.low.max(same),
+            ..ends
+        },
+        true => Ends {
+            high: ends.high.min(same),
+            ..ends
+        },
+        false => Ends {
+            low: ends.low.min(same),
+            high: ends.high.max(same),
+        },
+    }
+}
+
 impl Distribution {
     fn of(
         values: &[f64],
@@ -120,7 +158,7 @@ impl Distribution {
 
     fn p(&self, seen: f64) -> f64 {
         let as_far = self.far.partition_point(|&far| reaches(far, seen));
-        (as_far + self.own()) as f64 / (self.far.len() + self.own()) as f64
+        share(as_far, self.far.len(), self.exact)
     }
 
     /// Returns the distance beyond which the probability is at most `level`; `None` if there are too few
@@ -273,33 +311,13 @@ impl Tested {
             self.after[self.after.len() - 1] - first,
         );
         let room = (most - least).abs().max(value.abs()).max(1e-12);
-        let end = |outside: f64| {
-            let (mut inside, mut outside) = (value, outside);
-            for _ in 0..64 {
-                let middle = f64::midpoint(inside, outside);
-                match told(middle) {
-                    true => outside = middle,
-                    false => inside = middle,
-                }
-            }
-            inside
+        let end = |outside: f64| last_inside(value, outside, told);
+        let ends = Ends {
+            low: end(least - room * 1e-6),
+            high: end(most + room * 1e-6),
         };
-        let (low, high) = (end(least - room * 1e-6), end(most + room * 1e-6));
-        // The statistic need not fall evenly, and there may be ties at 0. So p decides whether 0 is inside.
-        match differs {
-            true if value > 0.0 => Ends {
-                low: low.max(0.0),
-                high,
-            },
-            true => Ends {
-                low,
-                high: high.min(0.0),
-            },
-            false => Ends {
-                low: low.min(0.0),
-                high: high.max(0.0),
-            },
-        }
+        // There may be ties at 0, too.
+        with_same(ends, value, 0.0, differs)
     }
 
     /// Fieller's interval for the ratio of two means (1954), or Welch's for their difference, with the critical value of the
