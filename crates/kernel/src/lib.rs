@@ -16,8 +16,8 @@
 //! | [`x11::X11`] | an X server of our own and what is asked of it |
 //! | [`devices::Devices`] | buffer objects of drivers, PCI devices behind an IOMMU |
 //!
-//! On top of the seam, and so testable without a kernel: [`environment`] and [`now`] read what
-//! the machine is and shows, [`snapshot`] how its physical memory lies, [`journal`] puts back
+//! On top of the seam, and so testable without a kernel: [`environment`], [`hardware`] and [`now`] read
+//! what the machine is and shows, [`snapshot`] how its physical memory lies, [`journal`] puts back
 //! what was changed, [`budget`] says how much memory a probe may use, [`cgroup`] and [`swap`]
 //! make memory short where it may be.
 //!
@@ -38,6 +38,7 @@ pub mod environment;
 pub mod error;
 pub mod files;
 pub mod folder;
+pub mod hardware;
 pub mod holds;
 pub mod hugetlb;
 pub mod ipc;

@@ -463,6 +463,7 @@ mod tests {
             tid: None,
             call: None,
             place: None,
+            device: None,
             ns,
             share: 0.0,
             links,

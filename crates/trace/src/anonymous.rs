@@ -1,8 +1,8 @@
 //! A trace without the names of its machine: each is a hash instead, with a salt that whoever gets the trace does not have.
 //!
-//! Hashed are the host, the boot, command lines, labels, paths, cgroups, names of processes and threads, marks, fences' timelines,
-//! and functions of programs; the same name has the same hash everywhere. What is left are numbers, times, addresses, system
-//! calls, and words and functions of the kernel. A text column that is not known here is hashed.
+//! Hashed are the host, the boot, models of machine and devices, command lines, labels, paths, cgroups, names of processes and threads,
+//! marks, fences' timelines, and functions of programs; the same name has the same hash everywhere. What is left are numbers, times,
+//! addresses, system calls, and words and functions of the kernel. A text column that is not known here is hashed.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -13,7 +13,7 @@ use stopgap_events::order::Inserted as _;
 
 use super::cell::{Get, Put, Value};
 use super::column::{Column, ColumnType};
-use super::{Event, Loss, Metadata, Place, Text};
+use super::{Event, Loss, Machine, Metadata, Place, Text};
 
 /// Bytes of a hash that are kept, 12 digits: among 100,000 names two are alike in one trace of 56,000.
 const KEPT: usize = 6;
@@ -104,6 +104,7 @@ impl Anonymous {
     pub fn metadata(&self, metadata: &Metadata) -> Metadata {
         let hash = |name: &Option<String>| name.as_deref().map(|name| self.hash(name));
         let (labels, disks) = (metadata.labels.iter(), metadata.disks.iter());
+        let devices = metadata.devices.iter();
         let losses = |losses: &Vec<Loss>| {
             let loss = |loss: &Loss| Loss {
                 what: match is_own_loss(&loss.what) {
@@ -131,6 +132,13 @@ impl Anonymous {
             disks: disks
                 .map(|(number, name)| (number.clone(), self.hash(name)))
                 .inserted(),
+            devices: devices
+                .map(|(name, model)| (self.hash(name), self.hash(model)))
+                .inserted(),
+            machine: metadata.machine.clone().map(|machine| Machine {
+                model: hash(&machine.model),
+                ..machine
+            }),
             losses: metadata.losses.as_ref().map(losses),
             events: metadata.events.as_ref().map(events),
             missing: missing
@@ -326,6 +334,12 @@ mod tests {
             program: Some("postgres".into()),
             kernel: Some("6.12.1".into()),
             labels: [("team".to_owned(), "payments".to_owned())].into(),
+            devices: [("nvme0n1".to_owned(), "ACME-7 SSD".to_owned())].into(),
+            machine: Some(Machine {
+                model: Some("ACME-7 Gateway".to_owned()),
+                cpu: Some("Cortex-A76".to_owned()),
+                ..Machine::default()
+            }),
             losses: Some(vec![
                 Loss {
                     what: "rings of BPF".into(),
@@ -342,10 +356,12 @@ mod tests {
         };
         let hashed = anonymous(1).metadata(&metadata);
         let text = serde_json::to_string(&hashed).unwrap();
-        for name in ["db-17", "postgres", "/data", "team", "payments", "gone"] {
+        for name in [
+            "db-17", "postgres", "/data", "team", "payments", "gone", "ACME-7", "nvme0n1",
+        ] {
             assert!(!text.contains(name), "{name} in {text}");
         }
-        for left in ["6.12.1", "rings of BPF", "bpf:sched_switch"] {
+        for left in ["6.12.1", "rings of BPF", "bpf:sched_switch", "Cortex-A76"] {
             assert!(text.contains(left), "{left} not in {text}");
         }
     }

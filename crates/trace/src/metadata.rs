@@ -45,6 +45,9 @@ pub struct Loss {
 pub struct Machine {
     /// Machine name, as `uname -m` prints it.
     pub architecture: Option<String>,
+    /// Maker and model, as the firmware says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// CPU model.
     pub cpu: Option<String>,
     /// How many CPUs the recorder might use.
@@ -129,6 +132,9 @@ pub struct Metadata {
     /// Names of block devices by `major:minor`, as `8:0` is `sda`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub disks: BTreeMap<String, String>,
+    /// Models of disks and drivers of GPUs, by the kernel's names: `nvme0n1`, `card0`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: BTreeMap<String, String>,
     /// Processes, of those that were there when it was written, whose run time has a scheduler of its own (Go): a thread without a user stack
     /// that sleeps for a word has nothing to run.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -34,7 +34,7 @@ use stopgap_kernel::linux::perf::Wanted;
 use stopgap_kernel::linux::{Ended, TracePipe, Watched};
 use stopgap_kernel::local_time::utc;
 use stopgap_kernel::tracefs::Tracefs;
-use stopgap_kernel::{System, budget, environment};
+use stopgap_kernel::{System, budget, environment, hardware};
 use stopgap_trace::{Clock, Loss, Machine, Metadata};
 
 use crate::counters::Counters;
@@ -502,6 +502,7 @@ pub(crate) fn describe(system: &dyn System, subject: Subject) -> Description {
             host: machine.host,
             machine: Some(Machine {
                 architecture: machine.architecture,
+                model: hardware::model(system),
                 cpu: machine.cpu,
                 cpus: Some(machine.cpus.len() as u64).filter(|&cpus| cpus > 0),
                 memory: machine.memory,
@@ -512,6 +513,7 @@ pub(crate) fn describe(system: &dyn System, subject: Subject) -> Description {
             stopgap: Some(env!("CARGO_PKG_VERSION").to_owned()),
             labels: subject.labels,
             disks: disks(system),
+            devices: hardware::devices(system),
             schedulers: go::processes(system),
             ..Metadata::default()
         },

@@ -403,6 +403,7 @@ mod tests {
             tid: None,
             call: None,
             place: None,
+            device: None,
             ns: 402_000_000,
             share: 1.0,
             links,

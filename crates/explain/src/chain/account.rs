@@ -184,6 +184,8 @@ pub(super) struct Label {
     pub(super) task: Option<Text>,
     call: Option<Text>,
     pub(super) text: String,
+    /// The disk that it waits for.
+    device: Option<Text>,
 }
 
 #[derive(Debug, Default)]
@@ -247,6 +249,7 @@ impl Tree {
                 tid: tree.one(),
                 call: label.call.as_deref().map(str::to_owned),
                 place: tree.place(paths),
+                device: label.device.as_deref().map(str::to_owned),
                 ns: tree.ns,
                 share: share(tree.ns),
                 links: tree.links(whole, paths),
@@ -261,6 +264,7 @@ impl Tree {
                 tid: None,
                 call: None,
                 place: None,
+                device: None,
                 ns: small,
                 share: share(small),
                 links: Vec::new(),
@@ -476,7 +480,7 @@ impl Graph {
     pub(super) fn label(&self, hop: Hop, before: &[Hop]) -> (Label, Option<u32>) {
         let who = self.who(hop.actor);
         let mut actor = hop.actor;
-        let mut named = None;
+        let (mut named, mut device) = (None, None);
         let (cause, text) = match hop.doing {
             Doing::Waits { what, call, .. } => {
                 named = self.paths.name_at(call).cloned();
@@ -522,20 +526,20 @@ impl Graph {
                 "cpu-quota",
                 format!("{who} had used up its cgroup's CPU quota"),
             ),
-            Doing::Disk { device } => {
-                let device = self.paths.name_at(device);
-                let device =
-                    device.map_or_else(|| "a disk".to_owned(), |name| format!("disk {name}"));
+            Doing::Disk { device: name } => {
+                device = self.paths.name_at(name).cloned();
+                let name = device.as_ref();
+                let disk = name.map_or_else(|| "a disk".to_owned(), |name| format!("disk {name}"));
                 let own = before.last().is_some_and(|waits| waits.actor == hop.actor);
                 let text = match hop.actor {
                     NOBODY if self.disks.has_requests() => {
                         format!(
-                            "{device}, while no request was under way (a limit on its cgroup's I/O?)"
+                            "{disk}, while no request was under way (a limit on its cgroup's I/O?)"
                         )
                     }
-                    NOBODY => device,
-                    _ if own => format!("{device}, its own request"),
-                    _ => format!("{device}, behind requests of {who}"),
+                    NOBODY => disk,
+                    _ if own => format!("{disk}, its own request"),
+                    _ => format!("{disk}, behind requests of {who}"),
                 };
                 ("disk", text)
             }
@@ -590,6 +594,7 @@ impl Graph {
             task,
             call: named,
             text,
+            device,
         };
         (
             label,

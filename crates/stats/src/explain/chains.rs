@@ -86,6 +86,9 @@ pub struct Link {
     /// Place in the program with at least half of the time: the innermost functions that have a name, outermost
     /// first.
     pub place: Option<String>,
+    /// Of `disk`: which one, by the kernel's name. Absent elsewhere, and where the trace does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// Nanoseconds.
     pub ns: u64,
     /// Share of all waits of the group, 0 to 1.

@@ -19,7 +19,9 @@ fn metadata() -> Metadata {
             count: 3,
         }]),
         labels: [("rack".to_owned(), "\"7\"".to_owned())].into(),
+        devices: [("nvme0n1".to_owned(), "Samsung SSD 980".to_owned())].into(),
         machine: Some(Machine {
+            model: Some("LENOVO ThinkPad X1".to_owned()),
             cpus: Some(2),
             ..Machine::default()
         }),

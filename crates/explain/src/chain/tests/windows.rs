@@ -163,4 +163,21 @@ fn what_was_lost_names_waker_culprit_and_disk() {
         }
     }
     assert!(by_writer > 50 * MS, "{by_writer}");
+
+    // Ends of chains name the disk, and nothing else does.
+    fn devices<'c>(links: &'c [Link], found: &mut Vec<(&'c str, Option<&'c str>)>) {
+        for link in links {
+            found.push((&link.cause, link.device.as_deref()));
+            devices(&link.links, found);
+        }
+    }
+    let chains = graph.finish(&HashSet::new());
+    let mut found = Vec::new();
+    for waiting in &chains.waiting {
+        devices(&waiting.links, &mut found);
+    }
+    assert!(found.contains(&("disk", Some("the disk"))), "{found:?}");
+    for (cause, device) in found {
+        assert_eq!(device.is_some(), cause == "disk", "{cause} {device:?}");
+    }
 }

@@ -14,6 +14,7 @@ fn link(cause: &str, text: &str, ns: u64) -> Link {
         tid: None,
         call: None,
         place: None,
+        device: None,
         ns,
         share: 1.0,
         links: Vec::new(),
