@@ -26,6 +26,7 @@ class Identity(TypedDict):
     memory_bytes: int | None
     hypervisor: str | None
     device: str | None
+    devices: str | None
     disks: str | None
     program: str | None
     command: str | None

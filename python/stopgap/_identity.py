@@ -22,7 +22,9 @@ def identity(trace, *, name=None):
     `kernel`             release and version, as ``uname -rv`` prints them
     `kernel_release`     the first word of it
     `architecture`, `cpu`, `cpus`, `memory_bytes`, `hypervisor`    the machine
-    `device`             the label `device`, which the user gave (``stopgap record --label device=...``)
+    `device`             the label `device`, which the user gave (``stopgap record --label device=...``), else maker and model of
+                         the machine, as its firmware says
+    `devices`            models of disks and drivers of GPUs by the kernel's names, as JSON (keys in order)
     `disks`              names of its block devices, joined by commas
     `program`            the recorded program, without its folder
     `command`            its command line
@@ -54,7 +56,8 @@ def _columns(trace):
         "kernel": kernel,
         "kernel_release": kernel.split()[0] if kernel and kernel.strip() else None,
         **{column: machine.get(name) for name, column in _MACHINE.items()},
-        "device": labels.get("device"),
+        "device": labels.get("device", machine.get("model")),
+        "devices": json.dumps(devices, sort_keys=True) if (devices := trace.get("devices")) else None,
         "disks": ",".join(sorted(set(trace.get("disks", {}).values()))) or None,
         "program": program.rsplit("/", 1)[-1] if program else None,
         "command": trace.get("source"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import NoReturn
 
 from . import FleetError, explain, replay, report
 
@@ -21,8 +22,15 @@ def main(words: list[str] | None = None) -> int:
     return 1
 
 
+class _Parser(argparse.ArgumentParser):
+    """Refuses words as the other commands do: in one line, with exit status 1."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(1, f"stopgap: {message}; see '{self.prog} --help'\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="stopgap fleet", description="Ask thousands of traces at once: which cause costs the fleet most, and which policy would have helped.", epilog="docs/fleet.md")
+    parser = _Parser(prog="stopgap fleet", description="Ask thousands of traces at once: which cause costs the fleet most, and which policy would have helped.", epilog="docs/fleet.md")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument("url", metavar="DIR|URL", help="directory or prefix of the traces, as traces/ or s3://bucket/traces")

@@ -13,7 +13,7 @@ import os
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Dict, Tuple
 
 from .. import _words
 from . import page, rows
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 #: Ways to put hosts together.
 GROUPS = ("kernel", "device", "program")
+
+#: Names of GPUs among a trace's devices; the others are disks.
+GPU = re.compile(r"card\d+")
 
 #: Columns that say so; the first that is known counts.
 COLUMNS = {"host": ("host",), "kernel": ("kernel_release",), "device": ("device", "cpu"), "program": ("program",)}
@@ -49,6 +52,11 @@ MARGIN = 0.05
 
 NS_PER_HOUR = 3.6e12
 
+#: Hours by group and host; lost seconds by group, cause and host.
+Hours = Dict[Any, Dict[str, float]]
+Lost = Dict[Any, Dict[str, Dict[str, float]]]
+Grouped = Tuple[Hours, Lost]
+
 
 @dataclass(frozen=True)
 class Report:
@@ -57,11 +65,14 @@ class Report:
     Attributes:
         out: where the results lie.
         totals: counts of traces, hosts, hours, seconds lost.
-        causes: causes by `s_per_hour` with the interval `low` to `high` over hosts; `group` is `all`, `kernel`, `device` or `program`.
+        causes: causes by `s_per_hour` with the interval `low` to `high` over hosts; `group` is `all`, `kernel`, `device` (the
+            machine), `program` or `disk` (its model; waits for it alone, per hour of the hosts that have one).
         changes: each cause before and after: `ratio` of the means over hosts with its interval, and a `word`.
         outliers: hosts with far more time in a cause than others.
         what_if: for each policy, how many hosts it would have helped, and by which ratio to the first policy.
         errors: why traces failed, and how many.
+        notes: what was left out, and why.
+        command: the command that gives the same answers.
     """
 
     out: str
@@ -72,6 +83,7 @@ class Report:
     what_if: pa.Table
     errors: pa.Table
     notes: list[str] = field(default_factory=list)
+    command: list[str] = field(default_factory=list)
 
     TABLES = ("causes", "changes", "outliers", "what_if", "errors")
 
@@ -151,7 +163,17 @@ def report(
         _table(_what_if(store, seed), WHAT_IF),
         _table(fleet.errors(), ERRORS),
         notes,
+        _command(store.url, kernels, since, seed),
     )
+
+
+def _command(url: str, kernels: tuple[str, str] | None, since: Any, seed: int) -> list[str]:
+    words = ["stopgap", "fleet", "report", url]
+    if kernels is not None:
+        words.append(f"--kernels={','.join(kernels)}")
+    if since is not None:
+        words.append(f"--since={since}")
+    return [*words, f"--seed={seed}"]
 
 
 class Fleet:
@@ -187,6 +209,7 @@ class Fleet:
         )
         lost = lost.group_by([*by, "cause"]).aggregate([("ns", "sum")]).sort_by([*order, ("cause", "ascending")])
         self.lost = [(row, row.pop("ns_sum") / 1e9) for row in lost.to_pylist()]
+        self.by_disk = _by_disk(used, parents, flat)
 
     def totals(self) -> dict[str, float]:
         """Returns counts for the head of a report."""
@@ -199,10 +222,10 @@ class Fleet:
             "lost_s": sum(lost for _, lost in self.lost),
         }
 
-    def by(self, group: Any) -> tuple[dict[Any, dict[str, float]], dict[Any, dict[str, dict[str, float]]]]:
+    def by(self, group: Any) -> Grouped:
         """Returns hours by group and host, and lost seconds by group, cause and host. `group` makes a group of a key, or `None`."""
-        hours: dict[Any, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        lost: dict[Any, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
+        hours: Hours = defaultdict(lambda: defaultdict(float))
+        lost: Lost = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
         for key, amount in self.hours:
             if (of := group(key)) is not None:
                 hours[of][key["host"]] += amount
@@ -218,6 +241,25 @@ class Fleet:
             why = error.split(f"{path}: ", 1)[-1]
             counts[re.sub(r"\d+", "N", why)].append(f"{path}: {why}")
         return [{"traces": len(each), "error": each[0]} for each in sorted(counts.values(), key=lambda each: (-len(each), each[0]))]
+
+
+def _by_disk(used: pa.Table, parents: pa.Array, causes: pa.Array) -> Grouped:
+    """Returns hours by disk and host, and lost seconds by disk, cause and host. A trace counts for each disk that it lists, or waited for."""
+    import pyarrow.compute as pc
+
+    hosts, lengths = used["host"].to_pylist(), used["duration_ns"].to_pylist()
+    listed = {text: {model for name, model in json.loads(text or "{}").items() if not GPU.fullmatch(name)} for text in pc.unique(used["devices"]).to_pylist()}
+    of_traces = [set(listed[text]) for text in used["devices"].to_pylist()]
+    lost: Lost = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
+    known = pc.is_valid(pc.struct_field(causes, "device"))
+    for trace, cause in zip(parents.filter(known).to_pylist(), causes.filter(known).to_pylist()):
+        of_traces[trace].add(cause["device"])
+        lost[cause["device"]][cause["cause"]][hosts[trace]] += cause["lost_ns"] / 1e9
+    hours: Hours = defaultdict(lambda: defaultdict(float))
+    for host, length, disks in zip(hosts, lengths, of_traces):
+        for disk in disks:
+            hours[disk][host] += length / NS_PER_HOUR
+    return hours, lost
 
 
 def _read(store: Store, kind: str, schema: pa.Schema) -> pa.Table | None:
@@ -254,10 +296,9 @@ CAUSES = {"group": str, "value": str, "cause": str, "s_per_hour": float, "low": 
 
 
 def _causes(fleet: Fleet, seed: int) -> list[dict[str, Any]]:
-    ways = {"all": lambda key: ""} | {name: (lambda key, name=name: key[name]) for name in GROUPS}
+    ways = {"all": fleet.by(lambda key: "")} | {name: fleet.by(lambda key, name=name: key[name]) for name in GROUPS} | {"disk": fleet.by_disk}
     found = []
-    for group, way in ways.items():
-        hours, lost = fleet.by(way)
+    for group, (hours, lost) in ways.items():
         part = []
         for value, of_hosts in hours.items():
             names = sorted(of_hosts)
@@ -275,7 +316,8 @@ def _causes(fleet: Fleet, seed: int) -> list[dict[str, Any]]:
                         "s_per_hour": sum(amounts) / sum(exposure),
                         "low": low,
                         "high": high,
-                        "share": sum(amounts) / whole if whole else None,
+                        # Of a disk all that is known is what it cost.
+                        "share": sum(amounts) / whole if whole and group != "disk" else None,
                         "hosts_with": sum(amount > 0 for amount in amounts),
                         "hosts": len(names),
                         "hours": sum(exposure),

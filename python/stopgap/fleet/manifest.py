@@ -42,6 +42,7 @@ IDENTITY = (
     "memory_bytes",
     "hypervisor",
     "device",
+    "devices",
     "disks",
     "program",
     "command",
@@ -119,8 +120,6 @@ def index(url: str | os.PathLike[str], *, out: str | os.PathLike[str] | None = N
 
 def scan(name: str, url: Any, out: Any) -> tuple[Index, bool]:
     """Does what `index` does, and writes nothing: says whether the manifest there is another. `name` is the argument of `url`."""
-    import pyarrow as pa
-
     store = Store(_words.path(name, url))
     home = Store(_words.path("out", out)) if out is not None else store.child(FOLDER)
     if store.local and not os.path.isdir(store.root):
@@ -142,6 +141,8 @@ def scan(name: str, url: Any, out: Any) -> tuple[Index, bool]:
         other = seen.setdefault(row["trace_id"], row["path"])
         if other != row["path"]:
             raise FleetError(f"{store.name(other)} and {store.name(row['path'])} are one trace (id {row['trace_id']}): remove one of them")
+    import pyarrow as pa
+
     table = pa.Table.from_pylist(rows, schema=manifest_schema())
     return Index(store.url, table, home.name(MANIFEST), len(read)), any(read) or len(rows) != len(before)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html as escape
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,6 +10,9 @@ if TYPE_CHECKING:
 
 #: Rows of a table that are shown; the Arrow tables have all.
 SHOWN = 12
+
+#: Style of a cell whose words are not broken.
+WHOLE = "overflow-wrap:normal"
 
 #: Columns of a terminal.
 WIDTH = 80
@@ -45,6 +47,13 @@ def seconds(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def share(value: float | None) -> str:
+    """Returns a share in per cent; what is there is never 0."""
+    if value is None:
+        return "-"
+    return "<1 %" if 0 < value < 0.005 else f"{100 * value:.0f} %"
+
+
 def interval(row: dict[str, Any], low: str = "low", high: str = "high") -> str:
     """Returns `(low..high)`."""
     return "" if row[low] is None else f"({seconds(row[low])}..{seconds(row[high])})"
@@ -68,7 +77,7 @@ def headline(report: Report) -> tuple[str, str, str]:
         return "open", "CANNOT TELL", "the traces do not show the causes of the lost time"
     first = known[0]
     rate = f"{seconds(first['s_per_hour'])} s per host-hour {interval(first)}".rstrip()
-    sentence = f"{told(first['cause'])} costs {rate}, {first['share']:.0%} of the time lost, on {first['hosts_with']:,} of {first['hosts']:,} hosts"
+    sentence = f"{told(first['cause'])} costs {rate}, {share(first['share'])} of the time lost, on {first['hosts_with']:,} of {first['hosts']:,} hosts"
     changed = [row for row in report.changes.to_pylist() if row["word"] in ("more", "less")]
     if changed:
         one = changed[0]
@@ -83,8 +92,7 @@ def tables(report: Report) -> list[tuple[str, str, list[str], list[list[str]]]]:
     rank = ["cause", "#s per host-hour", "interval", "#share", "#hosts"]
 
     def ranked(row: dict[str, Any]) -> list[str]:
-        share = "-" if row["share"] is None else f"{row['share']:.0%}"
-        return [told(row["cause"]), seconds(row["s_per_hour"]), interval(row), share, f"{row['hosts_with']:,} of {row['hosts']:,}"]
+        return [told(row["cause"]), seconds(row["s_per_hour"]), interval(row), share(row["share"]), f"{row['hosts_with']:,} of {row['hosts']:,}"]
 
     remark = "Threads' seconds lost per hour of recording of a host. Intervals: 95 %, over hosts."
     found.append(("Causes", remark, rank, [ranked(row) for row in causes if row["group"] == "all"]))
@@ -127,6 +135,10 @@ def tables(report: Report) -> list[tuple[str, str, list[str], list[list[str]]]]:
         rows = [row for row in causes if row["group"] == group]
         if len({row["value"] for row in rows}) > 1:
             found.append((f"By {group}", "", [group, *rank], [[row["value"], *ranked(row)] for row in rows]))
+    disks = [row for row in causes if row["group"] == "disk"]
+    if disks:
+        remark = "Waits for a disk alone, per hour of the hosts that have one."
+        found.append(("By disk", remark, ["disk", *rank[1:3], rank[4]], [[row["value"], *ranked(row)[1:3], ranked(row)[4]] for row in disks]))
     errors = report.errors.to_pylist()
     if errors:
         found.append(("Traces that failed", "", ["#traces", "the first of them"], [[f"{row['traces']:,}", row["error"]] for row in errors]))
@@ -136,13 +148,13 @@ def tables(report: Report) -> list[tuple[str, str, list[str], list[list[str]]]]:
 def summary(report: Report) -> str:
     """Returns what the report is of, in a sentence."""
     t = report.totals
-    return f"{t['traces_used']:,} of {t['traces']:,} traces, {t['hosts']:,} hosts, {t['hours']:.3g} h recorded, {seconds(t['lost_s'])} s lost"
+    return f"{t['traces_used']:,} of {t['traces']:,} traces, {t['hosts']:,} host{'s' * (t['hosts'] != 1)}, {t['hours']:.3g} h recorded, {seconds(t['lost_s'])} s lost"
 
 
 def text(report: Report) -> str:
     """Returns the report for a terminal."""
     _, head, sentence = headline(report)
-    lines = [f"stopgap fleet   {summary(report)}", "", head, *_wrapped(sentence[:1].upper() + sentence[1:] + ".")]
+    lines = [f"stopgap fleet   {summary(report)}", "", head, *_wrapped(_begun(sentence) + ".")]
     for title, _, heads, rows in tables(report):
         lines += ["", title.upper()]
         names = [head.lstrip("#") for head in heads]
@@ -179,12 +191,13 @@ def html(report: Report) -> str:
     from stopgap import _stopgap
 
     kind, head, sentence = headline(report)
-    return _stopgap.page(report.out, section(report), [(kind, head, sentence)], sys.argv)
+    return _stopgap.page(report.out, section(report), [(kind, head, _begun(sentence))], report.command)
 
 
 def _html_table(heads: list[str], rows: list[list[str]]) -> str:
     def cells(tag: str, row: list[str]) -> str:
-        opened = [f'<{tag} class="n">' if head[0] == "#" else f"<{tag}>" for head in heads]
+        # A narrow page scrolls a table rather than break a word or a number.
+        opened = [f'<{tag} class="n" style="{WHOLE}">' if head[0] == "#" else f'<{tag} style="{WHOLE}">' for head in heads]
         return "".join(f"{begin}{escape.escape(cell)}</{tag}>" for begin, cell in zip(opened, row))
 
     head = cells("th", [head.lstrip("#") for head in heads])
@@ -198,22 +211,31 @@ def _bars(report: Report) -> str:
     most = max((row["high"] or row["s_per_hour"] for row in rows), default=0)
     if not most:
         return ""
-    left, width, step = 210, 420, 24
+    # Narrow, so that its words can be read on a telephone.
+    left, width, step = 170, 260, 24
     drawn = []
     for at, row in enumerate(rows):
         y = at * step + 4
-        drawn.append(f"<text x=\"{left - 8}\" y=\"{y + 13}\" text-anchor=\"end\" font-size=\"13\" fill=\"#111111\">{escape.escape(_cut(told(row['cause']), 30))}</text>")
+        drawn.append(f"<text x=\"{left - 8}\" y=\"{y + 13}\" text-anchor=\"end\" font-size=\"12\" fill=\"#111111\">{escape.escape(_cut(told(row['cause']), 26))}</text>")
         drawn.append(f"<rect x=\"{left}\" y=\"{y}\" width=\"{row['s_per_hour'] / most * width:.1f}\" height=\"16\" fill=\"#0072B2\"/>")
         if row["low"] is not None:
             low, high = (left + row[end] / most * width for end in ("low", "high"))
             drawn.append(f"<path d=\"M{low:.1f} {y + 8}H{high:.1f}M{low:.1f} {y + 4}v8M{high:.1f} {y + 4}v8\" stroke=\"#111111\" fill=\"none\"/>")
     label = "Seconds lost per host-hour by cause, with 95 % intervals over hosts"
-    svg = f"<svg viewBox=\"0 0 {left + width + 20} {len(rows) * step + 8}\" role=\"img\" aria-label=\"{label}\">{''.join(drawn)}</svg>"
+    svg = f"<svg viewBox=\"0 0 {left + width + 20} {len(rows) * step + 8}\" style=\"max-width:560px\" role=\"img\" aria-label=\"{label}\">{''.join(drawn)}</svg>"
     return f"<figure><figcaption>{label}</figcaption>{svg}</figure>"
 
 
 def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+    """Shortens in the middle: names of hosts, and what is waited for, differ at their ends."""
+    if len(text) <= most:
+        return text
+    end = (most - 1) // 2
+    return f"{text[: most - 1 - end]}…{text[len(text) - end :]}"
+
+
+def _begun(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _printable(line: str) -> str:

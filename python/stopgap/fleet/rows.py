@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ def explain_schema() -> pa.Schema:
     import pyarrow as pa
 
     text, number = pa.string(), pa.int64()
-    cause = pa.struct([("cause", text), ("task", text), ("call", text), ("by", text), ("lost_ns", number)])
+    cause = pa.struct([("cause", text), ("task", text), ("call", text), ("by", text), ("device", text), ("lost_ns", number)])
     stall = pa.struct([("task", text), ("call", text), ("begin_ns", number), ("length_ns", number), ("excess_ns", number), ("cause", text)])
     return pa.schema(
         [
@@ -72,10 +73,10 @@ def head(trace: dict[str, Any]) -> dict[str, Any]:
     return {field.name: trace.get(field.name) for field in _head()}
 
 
-def explained(found: dict[str, Any]) -> dict[str, Any]:
-    """Returns the columns of an explained trace from the record `stopgap.explain/2`."""
+def explained(found: dict[str, Any], devices: str | None = None) -> dict[str, Any]:
+    """Returns the columns of an explained trace from the record `stopgap.explain/2`; `devices` are those of its identity."""
     trace, verdict, chains = found["trace"], found["verdict"], found["chains"]
-    causes = _causes(found) if chains is not None else None
+    causes = _causes(found, json.loads(devices or "{}")) if chains is not None else None
     return {
         "verdict": verdict["word"],
         "verdict_text": verdict["text"],
@@ -94,13 +95,14 @@ def _stall(slow: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "task": stem(slow["task"]), "cause": parts[0]["cause"] if parts else None}
 
 
-def _causes(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Adds up the lost time of threads by their name, their call and the cause at the end of the chain of waits."""
-    sums: dict[tuple[str, str, str, str], int] = {}
+def _causes(found: dict[str, Any], devices: dict[str, str]) -> list[dict[str, Any]]:
+    """Adds up the lost time of threads by their name, their call, the cause at the end of the chain of waits, and the disk's model (its name
+    where the trace does not say the model)."""
+    sums: dict[tuple[str, str, str, str, str], int] = {}
 
-    def add(cause: str, task: str, call: str | None, by: str | None, ns: int) -> None:
+    def add(cause: str, task: str, call: str | None, by: str | None, device: str | None, ns: int) -> None:
         if ns > 0 and RECORDER not in (task, by):
-            key = (cause, stem(task), call or "", stem(by or ""))
+            key = (cause, stem(task), call or "", stem(by or ""), devices.get(device or "", device or ""))
             sums[key] = sums.get(key, 0) + ns
 
     reclaim = found["memory"]["reclaim"]
@@ -111,15 +113,20 @@ def _causes(found: dict[str, Any]) -> list[dict[str, Any]]:
             continue
         left = waiting["total_ns"]
         for end in _ends(waiting["links"]):
-            add(end["cause"], waiting["task"], waiting["call"], end["task"], end["ns"])
+            # `other`: what a chain leaves out, as what is left below.
+            cause = "smaller-causes" if end["cause"] == "other" else end["cause"]
+            add(cause, waiting["task"], waiting["call"], end["task"], end.get("device"), end["ns"])
             left -= end["ns"]
         # A chain keeps its largest links.
-        add("smaller-causes" if waiting["links"] else waiting["cause"], waiting["task"], waiting["call"], None, left)
+        add("smaller-causes" if waiting["links"] else waiting["cause"], waiting["task"], waiting["call"], None, None, left)
     for row in reclaim or ():
         if row["by"] in MEMORY and not row["task"].startswith(BACKGROUND):
-            add(MEMORY[row["by"]], row["task"], None, None, row["wall_ns"])
+            add(MEMORY[row["by"]], row["task"], None, None, None, row["wall_ns"])
     ordered = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
-    return [{"cause": cause, "task": task, "call": call or None, "by": by or None, "lost_ns": ns} for (cause, task, call, by), ns in ordered]
+    return [
+        {"cause": cause, "task": task, "call": call or None, "by": by or None, "device": device or None, "lost_ns": ns}
+        for (cause, task, call, by, device), ns in ordered
+    ]
 
 
 def _ends(links: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -78,6 +78,8 @@ class Run:
     past: int = 0
 
     def __str__(self) -> str:
+        if not self.done:
+            return f"nothing to do: all {self.traces:,} traces were there: {self.out}"
         past = f", which {self.past:,} of them went past" if self.past else ""
         return (
             f"{self.done:,} of {self.traces:,} traces done in {self.seconds:.1f} s ({self.traces - self.done:,} were there), "
@@ -229,6 +231,8 @@ def _run(
         workers = int(_words.integer("workers", workers, 1, MOST_WORKERS))
     if address is not None:
         _words.text("address", address)
+        if engine != "ray":
+            raise ValueError(f"address is of a Ray cluster, and engine is {engine!r}: give engine ray, or no address")
     if out is not None:
         out = _words.path("out", out)
     index, is_new = (index, False) if isinstance(index, Index) else scan("index", index, out)
@@ -343,7 +347,7 @@ def _answer(job: Job) -> dict[str, Any]:
                 found = stopgap.explain(local, **job.options)
                 if found.damaged is not None:
                     raise ValueError(f"{store.name(path)}: {found.damaged}; a damaged trace is no evidence")
-                return rows.explained(found.to_dict())
+                return rows.explained(found.to_dict(), job.trace.get("devices"))
             return {"figures": _figures(job, local)}
         except FleetError:
             raise

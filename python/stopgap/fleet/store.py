@@ -5,8 +5,10 @@ A file appears under its final name whole or not at all: locally by a temporary 
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import sys
 import tempfile
 import time
 from typing import Any, Callable, Iterator, TypeVar
@@ -16,6 +18,9 @@ STALE_SECONDS = 24 * 3600
 
 #: Attempts at a request that the store refuses for now (503, throttling, connection lost).
 ATTEMPTS = 8
+
+#: Errors of a file that this user, or nobody, may write.
+NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 T = TypeVar("T")
 
@@ -31,8 +36,11 @@ class Store:
         self.url = os.fspath(url).rstrip("/") or "/"
         if "://" not in self.url:
             self.url = os.path.abspath(self.url)
-        import fsspec
-
+        try:
+            import fsspec
+            import pyarrow  # noqa: F401
+        except ImportError as error:
+            raise FleetError(f"fleet needs {error.name}: {sys.executable} -m pip install 'stopgap[fleet]'") from None
         scheme = self.url.split("://")[0] if "://" in self.url else "file"
         try:
             self.fs, self.root = fsspec.core.url_to_fs(self.url, **_OPTIONS.get(scheme, {}))
@@ -104,7 +112,7 @@ class Store:
         try:
             os.makedirs(folder, exist_ok=True)
             try:
-                with open(part, "xb") as out:
+                with open(part, "xb", opener=_private) as out:
                     out.write(data)
                     out.flush()
                     os.fsync(out.fileno())
@@ -114,7 +122,8 @@ class Store:
                     os.unlink(part)
                 raise
         except OSError as error:
-            raise FleetError(f"cannot write {self.name(name)}: {error.strerror}") from error
+            what_to_do = "; give another place (-o), or run as who may write there" if error.errno in NO_RIGHT else ""
+            raise FleetError(f"cannot write {self.name(name)}: {error.strerror}{what_to_do}") from error
 
     def clean(self) -> None:
         """Removes what killed writers left: temporary files of ended processes of this host, and those older than a day."""
@@ -146,7 +155,8 @@ class Store:
             except FileNotFoundError:
                 raise
             except PermissionError as error:
-                raise FleetError(f"no right to {verb} {self.name(name)}: {_line(error)}; check the credentials") from error
+                what_to_do = "run as who may, or move it away" if self.local else "check the credentials"
+                raise FleetError(f"no right to {verb} {self.name(name)}: {_line(error)}; {what_to_do}") from error
             except Exception as error:
                 if not self.local and attempt + 1 < ATTEMPTS and _passes(error):
                     time.sleep(0.05 * 2**attempt)
@@ -169,6 +179,11 @@ def _passes(error: Exception) -> bool:
     text = f"{type(error).__name__} {error}".lower()
     signs = ("503", "500", "slow down", "slowdown", "reduce your request rate", "throttl", "timeout", "timed out", "reset", "connectionclosed", "unavailable", "internalerror")
     return any(sign in text for sign in signs)
+
+
+def _private(path: str, flags: int) -> int:
+    """Opens a new file as the command does: results have names of hosts and command lines."""
+    return os.open(path, flags, 0o600)
 
 
 def _line(error: BaseException) -> str:

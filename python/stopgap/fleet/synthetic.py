@@ -5,7 +5,8 @@ Each made trace is a recorded one with these changes; its waits, stacks and call
 * Size: the recording is repeated, each time after the time before, until the file has about the size that is drawn (log-uniform from
   1 to 10 MB). Threads that began in the recording have other numbers each time.
 * Clock: times begin at a boot of another length, and pass 0.8 to 1.25 times as fast.
-* Labels: host, boot, kernel, machine, date of recording, label `device`. Hosts have one machine each; half of them have the newer kernel.
+* Labels: host, boot, kernel, machine, disks' models, date of recording, label `device`. Hosts have one machine each; half of them have the
+  newer kernel.
 
 The same seed and recordings give the same files. It takes some 0.2 s of CPU time and 300 MB of memory a trace.
 """
@@ -36,6 +37,9 @@ NUMBERS = ("pid", "tid", "next_tid", "previous_tid", "waker_tid", "target_tid", 
 KERNELS = ("6.6.30-fleet", "6.12.9-fleet")
 
 DEVICES = (("laptop-a", "Fleet CPU 8", 8, 16), ("laptop-b", "Fleet CPU 16", 16, 32), ("board-c", "Fleet SoC 4", 4, 4))
+
+#: A host's disk of whatever name.
+DISKS = ("Fleet SSD 500", "Fleet SSD 1000", "Fleet eMMC")
 
 
 def make(recorded: list[str], at: int, hosts: int, seed: int, smallest: float = 1e6, largest: float = 10e6) -> tuple[str, bytes]:
@@ -73,12 +77,14 @@ def make(recorded: list[str], at: int, hosts: int, seed: int, smallest: float = 
 
     of_host = random.Random(f"{seed} host {host}")
     device, cpu, cpus, memory = of_host.choice(DEVICES)
+    disk = of_host.choice(DISKS)
     start = datetime(2026, 3, 1, tzinfo=timezone.utc) + timedelta(seconds=draw.randrange(28 * 86400))
     metadata.update(
         host=f"host-{host:04}",
         boot_id=str(uuid.UUID(int=draw.getrandbits(128))),
         kernel=f"{KERNELS[host % 2]} #1 SMP",
         machine={"architecture": "x86_64", "cpu": cpu, "cpus": cpus, "memory": memory << 30, "hypervisor": "none"},
+        devices={name: disk for name in metadata.get("disks", {}).values()},
         start=start.strftime("%Y-%m-%dT%H:%M:%SZ"),
         labels={**metadata.get("labels", {}), "device": device},
     )

@@ -1,6 +1,8 @@
 """Every argument of every public function and method: what is wrong raises TypeError or ValueError that begins with its name."""
 
 import inspect
+import subprocess
+import sys
 
 import pytest
 
@@ -145,3 +147,36 @@ def test_what_is_wrong_is_named(function, parameter, instances, tmp_path, monkey
             value(*own, *several, **arguments)
         assert str(caught.value).startswith(parameter), f"{function}({parameter}={wrong!r}): {caught.value}"
     assert results(instances["out"]) == before and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "required: COMMAND"),
+        (["explode", "traces"], "invalid choice: 'explode'"),
+        (["explain"], "required: DIR|URL"),
+        (["explain", "traces", "--workers", "two"], "argument --workers: invalid int value: 'two'"),
+        (["explain", "{traces}", "--address", "auto"], "address is of a Ray cluster, and engine is 'local'"),
+        (["report", "{traces}"], "make them with: stopgap fleet explain"),
+    ],
+)
+def test_the_command_refuses_in_one_line(words, told, traces, capsys):
+    from stopgap.fleet.__main__ import main
+
+    try:
+        status = main([word.format(traces=traces) for word in words])
+    except SystemExit as exit:
+        status = exit.code
+    printed = capsys.readouterr()
+    assert (status, printed.out) == (1, "") and printed.err.count("\n") == 1, printed.err
+    assert printed.err.startswith("stopgap: ") and told in printed.err
+
+
+@pytest.mark.parametrize("missing", ["pyarrow", "fsspec"])
+def test_without_a_package_a_line_says_how_to_install_it(missing, traces, tmp_path):
+    code = "import sys; sys.modules[sys.argv.pop(1)] = None; from stopgap.fleet.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    for words in (["explain", traces, "-o", tmp_path / "out"], ["replay", "--question", "chunks", traces, "-o", tmp_path / "out"], ["report", traces]):
+        done = subprocess.run([sys.executable, "-c", code, missing, *words], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (1, ""), done.stderr
+        assert done.stderr == f"stopgap: fleet needs {missing}: {sys.executable} -m pip install 'stopgap[fleet]'\n"
+    assert list(tmp_path.iterdir()) == []

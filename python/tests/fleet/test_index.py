@@ -1,5 +1,6 @@
 """The manifest: what is in it, what a second call reads, and what is refused."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -34,6 +35,19 @@ def test_a_row_has_file_and_identity(traces, tmp_path):
         assert row["kernel_release"].endswith("-fleet") and row["device"] and row["date"].startswith("2026-03-")
         assert row["error"] is None and len(row["trace_id"]) == 32
     assert pq.read_table(index.path).equals(index.table)
+
+
+def test_a_machine_without_a_label_is_its_model(traces, tmp_path):
+    table = pq.read_table(next(traces.rglob("*.parquet")))
+    described = json.loads(table.schema.metadata[b"stopgap.trace"])
+    described["machine"]["model"] = "ACME Gateway 7"
+    described["devices"] = {"sda": "ACME Disk", "card0": "acme 10de:1"}
+    for name, labels in (("model", {}), ("label", {"device": "rack-7"})):
+        text = json.dumps({**described, "labels": labels}).encode()
+        pq.write_table(table.replace_schema_metadata({**table.schema.metadata, b"stopgap.trace": text}), tmp_path / f"{name}.parquet")
+    found = fleet.index(tmp_path).table.to_pylist()
+    assert [(row["path"], row["device"]) for row in found] == [("label.parquet", "rack-7"), ("model.parquet", "ACME Gateway 7")]
+    assert {row["devices"] for row in found} == {'{"card0": "acme 10de:1", "sda": "ACME Disk"}'}
 
 
 def test_a_second_call_reads_what_is_new(traces, tmp_path):

@@ -59,7 +59,7 @@ def end(begun):
 
 
 def wait_for(out, count, process):
-    ends = time.monotonic() + 120
+    ends = time.monotonic() + 300
     while len(glob.glob(f"{out}/explain/part=*/*.parquet")) < count:
         assert process.poll() is None and time.monotonic() < ends
         time.sleep(0.002)
@@ -85,21 +85,24 @@ def test_killed_workers_and_a_killed_driver_change_nothing(tmp_path):
     done = fleet.explain(folder, out=local, workers=2)
     assert (done.done, done.failed) == (40, 20)
     process = started(folder, out)
-    wait_for(out, 4, process)
-    begun = set(ray_processes()) - before
-    process.kill()
-    process.communicate(timeout=60)
+    try:
+        wait_for(out, 4, process)
+        begun = set(ray_processes()) - before
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
     there = len(glob.glob(f"{out}/explain/part=*/*.parquet"))
     assert there < 40, "the driver was killed too late"
+    # At once, beside what is left of the first.
+    process = started(folder, out)
     try:
-        # At once, beside what is left of the first.
-        process = started(folder, out)
         killed = set()
         for at in range(3):
             wait_for(out, min(39, there + 1 + 2 * at), process)
             killed.add(kill_worker(killed | begun))
         _, errors = process.communicate(timeout=300)
     finally:
+        process.kill()
         end(begun)
     assert process.returncode == 0, errors
     assert len(killed) == 3

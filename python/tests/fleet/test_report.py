@@ -1,12 +1,13 @@
 """Answers about a fleet: of known worlds, and of results on disk."""
 
+import json
 import random
 
 import pyarrow as pa
 import pytest
 
 from stopgap import fleet
-from stopgap.fleet import answers, rows
+from stopgap.fleet import answers, page, rows
 
 from .conftest import REPOSITORY
 
@@ -140,6 +141,42 @@ def test_an_outlier_host_is_named_and_no_other():
     assert found[0]["times"] == pytest.approx(3, rel=0.2)
 
 
+def test_disks_are_ranked_by_model():
+    table = world(1, 1.0).to_pylist()
+    for row in table:
+        host = int(row["path"].split("/")[0])
+        model = ("fast", "slow")[host % 2]
+        hours = row["duration_ns"] / answers.NS_PER_HOUR
+        # Every tenth host has both disks, a GPU is none, and where a trace lists none the cause says which it was.
+        listed = {"sda": model, "card0": "gpu", **({"sdb": "slow"} if host % 10 == 0 else {})}
+        row["devices"] = None if host % 7 == 0 else json.dumps(listed)
+        row["causes"].append({"cause": "disk", "device": model, "lost_ns": int((5, 50)[host % 2] * hours * 1e9)})
+    told = answers.Fleet(pa.Table.from_pylist(table, schema=rows.explain_schema()))
+    found = [row for row in answers._causes(told, 1) if row["group"] == "disk"]
+    assert [(row["value"], row["cause"], row["hosts_with"], row["share"]) for row in found] == [("slow", "disk", 150, None), ("fast", "disk", 150, None)]
+    both = sum(host % 10 == 0 and host % 7 != 0 for host in range(HOSTS))
+    assert [row["hosts"] for row in found] == [150 + both, 150]
+    assert found[1]["s_per_hour"] == pytest.approx(5, rel=0.01) and found[0]["s_per_hour"] == pytest.approx(50 * 150 / (150 + both), rel=0.1)
+    assert found[0]["low"] < found[0]["s_per_hour"] < found[0]["high"]
+
+
+def test_a_cause_names_the_disk():
+    def link(cause, ns, links=(), **more):
+        return {"cause": cause, "task": None, "ns": ns, "links": list(links), **more}
+
+    waiting = {"idleness": "stalled", "cause": "io", "total_ns": 100, "task": "app-3", "call": "read"}
+    waiting["links"] = [link("io", 90, [link("disk", 60, device="sda"), link("disk", 30, device="sdb")]), link("disk", 6), link("other", 3)]
+    found = {"memory": {"reclaim": None}, "chains": {"waiting": [waiting]}}
+    causes = rows._causes(found, {"sda": "Fleet SSD"})
+    assert [(one["cause"], one["device"], one["task"], one["lost_ns"]) for one in causes] == [
+        ("disk", "Fleet SSD", "app-*", 60),
+        ("disk", "sdb", "app-*", 30),
+        ("disk", None, "app-*", 6),
+        # What the chain leaves out of itself, and what is in no link.
+        ("smaller-causes", None, "app-*", 4),
+    ]
+
+
 def test_dates_and_unknowns():
     table = world(1, 1.0).to_pylist()
     for row in table:
@@ -185,9 +222,10 @@ def test_a_report_of_results(traces, answered, tmp_path):
     # Some hosts alike do not prove it of all.
     assert all(0 <= row["helped_low"] <= row["helped_share"] <= row["helped_high"] <= 1 for row in what_if)
     assert all(row["helped_high"] - row["helped_low"] > 0.2 for row in what_if)
-    page = (tmp_path / "report.html") if report.save(tmp_path) else None
-    text = page.read_text()
+    report.save(tmp_path)
+    text = (tmp_path / "report.html").read_text()
     assert text.startswith("<!DOCTYPE html>") and "Seconds lost per host-hour" in text and "<script" not in text and "http" not in text.replace("http-equiv", "")
+    assert f"stopgap fleet report {answered} --seed=1" in text
     assert all(len(line) <= 80 for line in report.text().splitlines())
     assert fleet.report(answered).to_dict() == report.to_dict()
 
@@ -244,3 +282,9 @@ def test_the_questions_in_sql_are_answered(answered, monkeypatch):
     assert [row[0] for row in answers[0]][:3] == [row["cause"] for row in whole][:3]
     assert {row[0] for row in answers[1]} >= {row["value"] for row in report.causes.to_pylist() if row["group"] == "kernel"}
     assert answers[3] == [] and {row[0] for row in answers[4]} == {"linux-6.12", "best-fit"}
+
+
+def test_what_is_cut_is_told_apart():
+    cut = [page._cut(text, 14) for text in ("waiting for a CPU", "waiting for a disk", "web-frontend-0017", "short", "")]
+    assert len(set(cut)) == 5 and all(len(one) <= 14 for one in cut) and cut[0].endswith("CPU") and cut[3:] == ["short", ""]
+    assert [page.share(value) for value in (None, 0, 0.0004, 0.5, 1)] == ["-", "0 %", "<1 %", "50 %", "100 %"]

@@ -52,7 +52,8 @@ def test_a_second_run_does_only_what_is_missing(traces, explained, tmp_path):
     done = fleet.explain(traces, out=out, workers=1)
     assert done.done == len(gone)
     assert results(out / "explain") == results(explained)
-    assert fleet.explain(traces, out=out).done == 0
+    again = fleet.explain(traces, out=out)
+    assert again.done == 0 and str(again) == f"nothing to do: all 24 traces were there: {out}/explain"
 
 
 def test_other_options_are_refused(traces, explained, tmp_path):
@@ -175,6 +176,45 @@ def test_a_full_disk_ends_the_run_and_leaves_nothing_half(traces, explained, tmp
     assert 0 < len(full) < len(whole) and all(whole[name] == data for name, data in full.items())
     assert results(tmp_path / "again/explain") == whole
     assert list(disk.iterdir()) == []
+
+
+def test_a_folder_that_nobody_may_write(traces, tmp_path):
+    if os.getuid() != 0:
+        pytest.skip("changing the user needs root")
+    folder = tmp_path / "traces"
+    folder.mkdir(mode=0o755)
+    for path in sorted(traces.rglob("*.parquet"))[:2]:
+        shutil.copy(path, folder)
+    code = """
+import multiprocessing, os, sys
+from stopgap import fleet
+from stopgap.fleet.__main__ import main
+# What is imported while it works lies where others may not read.
+fleet.index(sys.argv.pop(1), out=sys.argv.pop(1))
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+sys.exit(main(sys.argv[1:]))
+"""
+    # The folders above are of this user alone: what is opened is told by descriptor.
+    here = os.open(folder, os.O_RDONLY)
+
+    def told(*words):
+        command = [sys.executable, "-c", code, traces, tmp_path / "imports", *(word.format(f"/proc/self/fd/{here}") for word in words)]
+        done = subprocess.run(command, capture_output=True, text=True, pass_fds=[here])
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+        return done.stderr
+
+    for words in (["explain", "{}"], ["replay", "--question", "placement", "{}"]):
+        assert "Permission denied; give another place (-o), or run as who may write there" in told(*words)
+    first = min(folder.iterdir())
+    first.chmod(0)
+    error = told("explain", "{}", "-o", "{}/out")
+    assert f"{first.name}: Permission denied; run as who may, or move it away" in error
+    assert len(list(folder.iterdir())) == 2
+    os.close(here)
+
+
+def test_results_are_of_their_user_alone(explained):
+    assert {path.stat().st_mode & 0o777 for path in explained.rglob("*") if path.is_file()} == {0o600}
 
 
 def test_a_replay_is_the_same_twice(tmp_path):
