@@ -8,7 +8,7 @@ use stopgap_events::order::Inserted as _;
 
 use crate::files::{Files, list_if_there, read_text};
 
-/// What firmware says where its maker filled nothing in, in lower case.
+/// Firmware says this, in lower case, where its maker filled nothing in.
 const NOT_FILLED_IN: [&str; 9] = [
     "to be filled by o.e.m.",
     "o.e.m.",

@@ -236,7 +236,7 @@ mod tests {
             (low + 0.03).abs() < 1.5 && (high - 41.9).abs() < 1.5,
             "{found:?}"
         );
-        // Of 16 pairs a sample is drawn.
+        // A sample is drawn of the arrangements of 16 pairs.
         let more: Vec<f64> = differences.into_iter().chain([20.0]).collect();
         let sampled = one(&[0.0; 16], &more);
         assert!(sampled.p > 0.01 && sampled.p < found.p, "{sampled:?}");
