@@ -37,7 +37,7 @@
 //!
 //! # Cost
 //!
-//! Place looks at 8 holes at most before it takes one, at 3 where it is aligned, and, where none need fit, at 256 before it
+//! Place looks at 8 holes at most before it takes one, at 17 where it is aligned, and, where none need fit, at 256 before it
 //! fails ([`ByHandle::certain`]: at all that may be long enough). Free looks at two neighbours. Nodes come in chunks of
 //! 16 KiB, and no chunk is ever moved.
 
@@ -56,6 +56,9 @@ const LOOKS: u32 = 8;
 /// Holes that may happen to be aligned that are looked at, in all and of one class.
 const ALIGNED_LOOKS: u32 = 2;
 const ALIGNED_LOOKS_PER_CLASS: u32 = 1;
+/// The same for a range that is as long as its alignment, or a multiple: such ranges leave holes that are aligned.
+const NATURAL_LOOKS: u32 = 16;
+const NATURAL_LOOKS_PER_CLASS: u32 = 4;
 /// A range is padded if it takes no more than one part in so many of the window.
 const SHORT: u64 = 128;
 /// Holes looked at before a request fails.
@@ -311,7 +314,12 @@ impl ByHandle {
     /// Takes what `want` says: of some holes that may happen to be aligned the first that is, else the first that must do.
     fn aligned(&mut self, want: &Want) -> Option<u32> {
         let own = class_of(want.pages);
-        let (found, looked) = self.among(want, own, ALIGNED_LOOKS, ALIGNED_LOOKS_PER_CLASS);
+        let (looks, per_class) = if want.pages & want.mask == 0 {
+            (NATURAL_LOOKS, NATURAL_LOOKS_PER_CLASS)
+        } else {
+            (ALIGNED_LOOKS, ALIGNED_LOOKS_PER_CLASS)
+        };
+        let (found, looked) = self.among(want, own, looks, per_class);
         self.work.visited += u64::from(looked);
         if let Some((hole, start)) = found {
             return self.cut(hole, start, want.pages);

@@ -235,3 +235,30 @@ fn an_aligned_range_is_padded_where_there_is_room() {
         policy.check().unwrap();
     }
 }
+
+/// Ranges that are as long as their alignment leave holes that are aligned, and find them again.
+#[test]
+fn ranges_aligned_to_their_size_stay_together() {
+    let mut policy = ByHandle::new(space(0, 1 << 18));
+    let mut random = 7_u64;
+    let mut below = |bound: u64| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (random >> 33) % bound
+    };
+    let mut held = Vec::new();
+    for _ in 0..60_000 {
+        if held.len() == 2_000 {
+            let handle = held.swap_remove(below(2_000) as usize);
+            policy.free(handle).unwrap();
+        }
+        let bytes = 0x1000 << below(10);
+        let request = Request {
+            alignment: bytes,
+            ..Request::of(bytes)
+        };
+        held.push(policy.place(&request).unwrap().1);
+    }
+    let statistics = policy.statistics();
+    let (used, span) = (statistics.used, statistics.span.unwrap().length());
+    assert!(span * 10 < used * 12, "{span} of {used}");
+}
