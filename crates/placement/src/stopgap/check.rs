@@ -300,6 +300,17 @@ impl Stopgap {
         if kept.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err("a range is kept twice".into());
         }
+        let taken: u64 = segments
+            .iter()
+            .filter(|segment| segment.2 == Start::Range)
+            .map(|segment| segment.1 - segment.0)
+            .sum();
+        if taken != self.map.taken {
+            return Err(format!(
+                "{taken} pages are in no hole, but {} were counted",
+                self.map.taken
+            ));
+        }
         for (pages, start) in kept {
             if !segments.contains(&(start, start + pages, Start::Range)) {
                 return Err(format!(

@@ -182,6 +182,15 @@ impl Magazines {
         Some(self.remove(magazine, at))
     }
 
+    /// As [`Magazines::pop`], the lowest.
+    pub(super) fn pop_lowest(&mut self, pages: u64) -> Option<u64> {
+        let magazine = index(pages);
+        let count = usize::from(*self.counts.get(magazine)?);
+        let keys = &self.rounds[magazine].0[..count];
+        let (at, _) = keys.iter().enumerate().min_by_key(|(_, key)| **key)?;
+        Some(self.remove(magazine, at))
+    }
+
     /// Moves every range, its pages and start, to the end of `list`.
     #[inline(never)]
     pub(super) fn drain_into(&mut self, list: &mut Vec<(u64, u64)>) {
@@ -293,6 +302,8 @@ mod tests {
         }
         assert!(small.push(1, 16, true) == Push::Full);
         assert_eq!(small.pop_within(1, 0, 3), Some(2));
-        assert_eq!(small.all().count(), 15);
+        assert_eq!(small.pop_lowest(1), Some(0));
+        assert_eq!(small.pop_lowest(1), Some(1));
+        assert_eq!(small.all().count(), 13);
     }
 }

@@ -158,6 +158,8 @@ pub(super) struct Map {
     pub(super) victim: Hole,
     /// Bits of nodes set and cleared.
     pub(super) propagated: u64,
+    /// Pages that are in no hole.
+    pub(super) taken: u64,
 }
 
 /// The number of a page's tile.
@@ -212,6 +214,7 @@ impl Map {
             recent: Vec::new_in(memory),
             victim: NO_VICTIM,
             propagated: 0,
+            taken: 0,
         }
     }
 

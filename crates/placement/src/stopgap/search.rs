@@ -30,9 +30,12 @@ pub(super) const BUDGET: u32 = 256;
 
 /// The packed zone has this many pages more than its slack, so that a few ranges have some room, too.
 pub(super) const ZONE_LEAST: u64 = 512;
-/// It has at least as many pages where that is an eighth of the window or less: a program that frees all of its few ranges and places
-/// as many again then gets them from magazines.
-const ZONE_USUAL: u64 = 8_192;
+/// It has at least as many pages, where that is an eighth of the window or less, if what is held falls and rises: a program that frees
+/// all of its few ranges and places as many again then gets them from magazines.
+const ZONE_SWING: u64 = 8_192;
+/// The most and the least that were held lately come nearer to what is held by one part in so many at each request that no magazine
+/// answers.
+const LATELY: u64 = 1_024;
 /// What the packed zone has more than what is held, in 1/65,536 of that, at least and at most.
 pub(super) const SLACK_LEAST: u32 = 65_536 / 8;
 const SLACK_MOST: u32 = 65_536 / 4 * 7;
@@ -400,6 +403,7 @@ impl Stopgap {
     /// A search begins: the zone is where it is now.
     #[inline]
     fn begin(&mut self) {
+        self.watch();
         let zone = self.zone();
         self.keep_from = zone;
         // Not below the lowest range that went to the top: to begin a new part of the window is to leave
@@ -412,6 +416,25 @@ impl Stopgap {
         self.map.move_zone(zone, self.live / 64);
     }
 
+    /// Notes what is held now for [`Stopgap::swings`].
+    #[inline]
+    fn watch(&mut self) {
+        if self.live >= self.most {
+            // It has only risen since.
+            (self.most, self.least) = (self.live, self.live);
+        } else {
+            self.most -= (self.most - self.live).div_ceil(LATELY);
+            let rise = self.live.saturating_sub(self.least);
+            self.least = self.live.min(self.least + rise.div_ceil(LATELY));
+        }
+    }
+
+    /// Whether what was held lately fell to a quarter of what it had been, or less.
+    #[inline]
+    pub(super) fn swings(&self) -> bool {
+        self.least <= self.most / 4
+    }
+
     /// The packed zone's first page, by what is held now.
     #[inline]
     pub(super) fn zone(&self) -> u64 {
@@ -421,7 +444,11 @@ impl Stopgap {
         // Below 2^61: there are at most 2^44 pages, and the slack is below 2^17.
         let slack = (self.live * u64::from(self.slack)) >> 16;
         let zone = self.live + slack + ZONE_LEAST;
-        let zone = zone.max(ZONE_USUAL.min(self.map.pages / 8));
+        let zone = if self.swings() {
+            zone.max(ZONE_SWING.min(self.map.pages / 8))
+        } else {
+            zone
+        };
         self.map.pages.saturating_sub(zone)
     }
 
@@ -431,7 +458,7 @@ impl Stopgap {
         let room = self.map.pages - self.map.zone;
         if inside {
             self.slack = self.slack.saturating_sub(SLACK_STEP / 16).max(SLACK_LEAST);
-        } else if room > self.live + self.live / 16 {
+        } else if room > self.map.taken + self.map.taken / 16 {
             self.slack = (self.slack + SLACK_STEP).min(SLACK_MOST);
         }
     }

@@ -166,3 +166,56 @@ fn a_request_looks_at_a_bounded_number_of_holes() {
 fn a_tile_fits_a_page() {
     assert!(size_of::<tile::Tile>() <= 4_096);
 }
+
+/// Few ranges of up to 64 pages that come and go at random stay together: what waits in magazines does not push them apart.
+#[test]
+fn a_program_of_few_ranges_stays_together() {
+    let mut stopgap = Stopgap::new(space(0, 1 << 30));
+    let mut random = 7_u64;
+    let mut below = |bound: u64| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (random >> 33) % bound
+    };
+    let mut held: Vec<Range> = Vec::new();
+    let (mut used, mut span) = (0, 0);
+    for step in 0..20_000 {
+        if held.len() == 50 {
+            let range = held.swap_remove(below(50) as usize);
+            stopgap.free(range).unwrap();
+        }
+        let size = (1 + below(64)) * 0x1000;
+        held.push(stopgap.place(&Request::of(size)).unwrap());
+        if step % 64 == 63 {
+            used += held.iter().map(|range| range.length()).sum::<u64>();
+            let first = held.iter().map(|range| range.start).min().unwrap();
+            span += held.iter().map(|range| range.end).max().unwrap() - first;
+        }
+    }
+    assert!(span * 2 < used * 5, "{span} of {used}");
+    stopgap.check().unwrap();
+}
+
+/// Few ranges that all go and come again wait in magazines: hardly a request asks the map.
+#[test]
+fn ranges_that_all_go_and_come_again_are_kept() {
+    let mut stopgap = Stopgap::new(space(0, 1 << 30));
+    let size = |at: u64| (1 + at * 29 % 64) * 0x1000;
+    let mut at = 0;
+    let mut visited = 0;
+    for round in 0..400 {
+        if round == 200 {
+            visited = stopgap.work().visited;
+        }
+        let held: Vec<Range> = (0..40)
+            .map(|_| {
+                at += 1;
+                stopgap.place(&Request::of(size(at))).unwrap()
+            })
+            .collect();
+        for range in held {
+            stopgap.free(range).unwrap();
+        }
+    }
+    let visited = stopgap.work().visited - visited;
+    assert!(visited < 200 * 40 / 20, "{visited}");
+}

@@ -103,8 +103,8 @@ impl Map {
         }
     }
 
-    /// Makes a range of the pages `start..end` of a hole; `after` is the place of `end`. Changes nothing but the bits and
-    /// the range's length.
+    /// Makes a range of the pages `start..end` of a hole; `after` is the place of `end`. Changes nothing but the bits, the
+    /// range's length and the count of pages.
     ///
     /// ```text
     /// before   |. . . . . . . .|
@@ -112,6 +112,7 @@ impl Map {
     /// ```
     #[inline(always)]
     fn cut(&mut self, hole: Hole, start: u64, end: u64, after: Place) {
+        self.taken += end - start;
         if end < hole.end {
             let tile = &mut self.tiles[after.tile];
             tile.set_cut(after.bit);
@@ -140,6 +141,7 @@ impl Map {
     /// ```
     #[inline(always)]
     pub(in crate::stopgap) fn give(&mut self, start: u64, end: u64, at: Place) {
+        self.taken -= end - start;
         let mut hole = Hole { start, end };
         let mut first = at;
         let mut victim = false;
