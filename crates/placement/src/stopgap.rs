@@ -47,11 +47,12 @@
 //!   that very size. Only ranges in the zone do (and, once there was a request for the bottom, ranges there), and never in
 //!   a window that is nearly full, or as full as when a request last failed although as many pages were free. When the zone has shrunk by
 //!   a thirty-second, each free that reaches the map gives it up to 4 ranges that lie below the zone; what a request would get from there goes to the map at once; and all do before
-//!   a request fails or a free is refused. While what is held and kept fills all but a seventeenth of the zone, each request for
-//!   up to 64 pages that they do not answer gives the map up to 4 ranges, too: ranges that wait would push others out of the zone. Once an alignment was asked for, each request gets the least aligned that does:
-//!   places that are aligned well are few, and taken by what need not be there they are missing until it is freed.
+//!   a request fails or a free is refused. While what is held and kept fills all but a seventeenth of the zone, each request for up to
+//!   64 pages that they do not answer gives the map up to 4 ranges, too: ranges that wait would push others out of the zone. Once an
+//!   alignment was asked for, each request gets the least aligned that does: places that are aligned well are few, and taken by what
+//!   need not be there they are missing until it is freed.
 //! * **Alignment** (`search`): what is as long as its alignment goes to the shortest hole that is aligned, of 8 in each of 12
-//!   classes. For other sizes and alignments of 64 pages and more 8 of the places that are aligned are looked at first, one after the
+//!   classes, 40 in all. For other sizes and alignments of 64 pages and more 8 of the places that are aligned are looked at first, one after the
 //!   other.
 //!
 //! # Cost
@@ -59,7 +60,7 @@
 //! * Free: constant, but for the look-up of a tile and of a neighbour in another tile, at most 6 levels each.
 //! * Place without alignment and limits: at most 64 classes of short holes, 16 leaves for the topmost long one, 8 long holes for the
 //!   shortest, and, where nothing else fits, 256. A descent of at most 6 levels each.
-//! * Place with them: besides, 8 places and 96 holes that may do, 8 short and 8 long ones within limits, one of each class that must, and 256 before it fails.
+//! * Place with them: besides, 8 places and 40 holes that may do, 8 short and 8 long ones within limits, one of each class that must, and 256 before it fails.
 //! * The request that fails first after a window has become full gives the map what magazines keep, 1,024 ranges at most.
 //!
 //! Memory: 3.9 KiB for 8,192 pages where something begins, 0.48 bytes a page; about 35 KiB besides. Tiles are kept for reuse

@@ -17,6 +17,8 @@ pub(super) const CURSORS: usize = 20;
 const ALIGNED_TRIES: u32 = 12;
 /// Holes tested of each of these classes: those that are not aligned stay, and must not hide others.
 const ALIGNED_TRIES_PER_CLASS: u32 = 8;
+/// Holes tested of all these classes together: each may lie in lines of the cache that nobody used lately.
+const ALIGNED_LOOKS: u32 = 40;
 /// Short holes tested, of one class, before the next class is tried.
 const TRIES_PER_CLASS: u32 = 2;
 /// Holes tested, short and long, before only those are looked at that must fit.
@@ -275,18 +277,18 @@ impl Stopgap {
         } else {
             want.pages + want.mask / 2
         };
-        let mut tries = 0;
+        let (mut tries, mut left) = (0, ALIGNED_LOOKS);
         if likely <= EXACT {
             let mut from = class_of(likely);
             while let Some(class) = self.map.near.first_from(from) {
-                if let Some((hole, start)) = self.aligned_short(want, class, zone) {
+                if let Some((hole, start)) = self.aligned_short(want, class, zone, &mut left) {
                     self.map.take(hole, start, start + want.pages);
                     self.was_in_zone(true);
                     return Some(start);
                 }
                 tries += 1;
                 from = class + 1;
-                if tries == ALIGNED_TRIES {
+                if tries >= ALIGNED_TRIES || left == 0 {
                     if padded > EXACT {
                         break;
                     }
@@ -297,7 +299,7 @@ impl Stopgap {
         let sure = long_class(padded.max(EXACT + 1)) + 1;
         let mut from = long_class(likely.max(EXACT + 1));
         while let Some(class) = self.map.long.first_from(from) {
-            if let Some((hole, start)) = self.aligned_long(want, class, zone) {
+            if let Some((hole, start)) = self.aligned_long(want, class, zone, &mut left) {
                 self.map.take(hole, start, start + want.pages);
                 self.was_in_zone(true);
                 return Some(start);
@@ -307,7 +309,7 @@ impl Stopgap {
             }
             tries += 1;
             from = class + 1;
-            if tries >= ALIGNED_TRIES {
+            if tries >= ALIGNED_TRIES || left == 0 {
                 from = from.max(sure);
             }
         }
@@ -493,9 +495,17 @@ impl Stopgap {
         Some(self.map.take_top(best?, pages))
     }
 
-    /// Of the topmost short holes of `class` in the zone, the first that happens to do.
-    fn aligned_short(&mut self, want: &Want, class: usize, zone: u64) -> Option<(Hole, u64)> {
+    /// Of the topmost short holes of `class` in the zone, the first that happens to do. Looks at one at least, and takes what it
+    /// looks at from `left`.
+    fn aligned_short(
+        &mut self,
+        want: &Want,
+        class: usize,
+        zone: u64,
+        left: &mut u32,
+    ) -> Option<(Hole, u64)> {
         self.work.visited += 1;
+        *left = left.saturating_sub(1);
         let Some(mut hole) = self.map.topmost(class, zone) else {
             self.map.near.remove(class);
             return None;
@@ -504,6 +514,7 @@ impl Stopgap {
             if let Some(start) = want.within(hole.start, hole.end) {
                 return Some((hole, start));
             }
+            *left = left.checked_sub(1)?;
             self.work.visited += 1;
             hole = self.map.last_before(class, hole.start)?;
             if hole.start < zone {
@@ -513,8 +524,14 @@ impl Stopgap {
         Some((hole, want.within(hole.start, hole.end)?))
     }
 
-    /// Of the first long holes of `class`, the first that happens to do and lies in the zone.
-    fn aligned_long(&mut self, want: &Want, class: usize, zone: u64) -> Option<(Hole, u64)> {
+    /// Of the first long holes of `class`, the first that happens to do and lies in the zone; as [`Stopgap::aligned_short`].
+    fn aligned_long(
+        &mut self,
+        want: &Want,
+        class: usize,
+        zone: u64,
+        left: &mut u32,
+    ) -> Option<(Hole, u64)> {
         let mut found = Some(self.map.first_of(class));
         for _ in 0..ALIGNED_TRIES_PER_CLASS {
             let Found { hole, at } = found?;
@@ -524,6 +541,7 @@ impl Stopgap {
             {
                 return Some((hole, start));
             }
+            *left = left.checked_sub(1)?;
             found = self.map.next_of(at);
         }
         None
