@@ -201,12 +201,14 @@ fn a_request_looks_at_a_bounded_number_of_holes() {
 /// ```
 #[test]
 fn an_aligned_range_is_padded_where_there_is_room() {
-    let pages = 1 << 10;
+    let pages = 1 << 24;
     let aligned = Request {
         alignment: 4 << 12,
         ..Request::of(5 << 12)
     };
-    let range = |first: u64, end: u64| Range::new(first << 12, end << 12);
+    // Counted from 1,024 pages before the end.
+    let base = pages - 1_024;
+    let range = |first: u64, end: u64| Range::new((base + first) << 12, (base + end) << 12);
     for (certain, listed) in [(false, [1, 1, 2]), (true, [2, 3, 2])] {
         let mut policy = ByHandle::new(space(0, pages));
         if certain {
@@ -229,11 +231,31 @@ fn an_aligned_range_is_padded_where_there_is_room() {
         policy.free(lower).unwrap();
         assert_eq!(policy.largest_hole(), pages << 12);
         // More than 1/32 is needed.
-        policy.place(&Request::of(150 << 12)).unwrap();
-        assert_eq!(policy.place(&aligned).unwrap().0, range(868, 873));
+        let long = pages / 16;
+        policy.place(&Request::of(long << 12)).unwrap();
+        let below = Range::new((pages - long - 8) << 12, (pages - long - 3) << 12);
+        assert_eq!(policy.place(&aligned).unwrap().0, below);
         assert_eq!(holes(&policy), (listed[2], 2));
         policy.check().unwrap();
     }
+}
+
+/// A small window has no padding that would be missing when it is full.
+#[test]
+fn a_small_window_is_used_to_the_last_page() {
+    let mut policy = ByHandle::new(space(0, 4_096));
+    let aligned = Request {
+        alignment: 32 << 12,
+        ..Request::of(17 << 12)
+    };
+    for _ in 0..4_096 / 32 {
+        policy.place(&aligned).unwrap();
+    }
+    for _ in 0..4_096 / 32 {
+        policy.place(&Request::of(15 << 12)).unwrap();
+    }
+    assert_eq!(policy.largest_hole(), 0);
+    policy.check().unwrap();
 }
 
 /// Ranges that are as long as their alignment leave holes that are aligned, and find them again.
