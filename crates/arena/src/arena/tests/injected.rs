@@ -70,8 +70,8 @@ fn every_call_fails_in_turn() {
         };
         // In a process of its own: other tests' threads map things in this one.
         forks::in_child(|| {
-            // Made once for all, and malloc's heap grown beyond what follows.
-            drop((made(config), vec![1_u8; 100 << 10]));
+            // Made once for all, and malloc's heap grown beyond what follows, which would be a mapping more. Longer ones are mapped.
+            drop((made(config), [(); 4].map(|()| vec![1_u8; 100 << 10])));
             let (maps_before, files_before) = (maps(), descriptors());
             let mut nth = 1;
             loop {
