@@ -33,12 +33,6 @@ pub(crate) fn run(args: &args::Report) -> Result<ExitCode, Failure> {
             args.records.len()
         )));
     }
-    if let Some(path) = args.output.as_deref().filter(|path| is_no_page(path)) {
-        return Err(Failure::error(format!(
-            "{}: report writes an HTML page; name it x.html (a browser prints it as PDF)",
-            path.display()
-        )));
-    }
     let mut sources = Vec::new();
     let mut left = LARGEST_ALL;
     for (index, path) in args.records.iter().enumerate() {
@@ -75,6 +69,12 @@ pub(crate) fn run(args: &args::Report) -> Result<ExitCode, Failure> {
                 place.display()
             )));
         }
+    }
+    if args.output.is_some() && is_no_page(&place) {
+        return Err(Failure::error(format!(
+            "{}: report writes an HTML page; name it x.html (a browser prints it as PDF)",
+            place.display()
+        )));
     }
     put(&place, &text)?;
     Ok(ExitCode::from(DONE))
