@@ -31,9 +31,10 @@
 //!   that will do of the first 8 holes there: best fit to the page up to 255 pages, and to one part in 128 above.
 //! * **Edge**: the hole at the window's start is in no list. It is cut only where no shorter hole will do. Of two holes of a
 //!   class the one farther from it comes first in the list.
-//! * **Padding**: in a window of 2^24 pages or more, while all but 1/32 of it was never needed, what an aligned range leaves of its hole on one side or the
-//!   other stays with the range until that is freed, if it is no longer than the range. So fewer holes are made and joined
-//!   again. A range of more than 1/128 of the window is never padded, and with [`ByHandle::certain`] none is.
+//! * **Padding**: in a window of 2^24 pages or more, while all but 1/32 of it was never needed, what an aligned range leaves of
+//!   its hole on one side or the other stays with the range until that is freed, if it is no longer than the range. So fewer
+//!   holes are made and joined again. A range of more than 1/128 of the window is never padded, and with [`ByHandle::certain`]
+//!   none is.
 //!
 //! # Cost
 //!
@@ -59,7 +60,8 @@ const ALIGNED_LOOKS_PER_CLASS: u32 = 1;
 /// The same for a range that is as long as its alignment, or a multiple: such ranges leave holes that are aligned.
 const NATURAL_LOOKS: u32 = 16;
 const NATURAL_LOOKS_PER_CLASS: u32 = 4;
-/// Pages of the least window in which ranges are padded: one of 64 GiB, in pages of 4 KiB. What fills a smaller one would miss the padding.
+/// Pages of the least window in which ranges are padded: one of 64 GiB, in pages of 4 KiB. What fills a smaller one would miss
+/// the padding.
 const PADDED: u64 = 1 << 24;
 /// A range is padded if it takes no more than one part in so many of the window.
 const SHORT: u64 = 128;

@@ -38,22 +38,24 @@
 //!   below the zone where the victim in the zone will do, so that a stack stays a stack.
 //! * **Short holes** (`class`, `index`): a class a length. Tiles and nodes have a word a class that says where to look;
 //!   each class remembers its topmost hole.
-//! * **Zone** (`search`): an eighth more than what is held, at the top; where what is held lately fell to a quarter, at least 8,192
-//!   pages or an eighth of the window. The smallest hole that does is taken there for up to 64 pages; below it the topmost, so that what is held moves up and the span stays small. Where too
-//!   few find a place in the zone it grows (alignments need more room than an eighth).
+//! * **Zone** (`search`): an eighth more than what is held, at the top; where what is held lately fell to a quarter, at least
+//!   8,192 pages or an eighth of the window. The smallest hole that does is taken there for up to 64 pages; below it the
+//!   topmost, so that what is held moves up and the span stays small. Where too few find a place in the zone it grows
+//!   (alignments need more room than an eighth).
 //! * **Victim** (`map`): the hole that was cut last is kept out of the index. It is cut again before a longer hole is, so that no
 //!   index changes. What is left of another hole takes its place only if it is longer: so what finds no hole goes to the top.
-//! * **Magazines** (`magazine`): up to 16 freed ranges of each size up to 64 pages wait for the next request of
-//!   that very size. Only ranges in the zone do (and, once there was a request for the bottom, ranges there), and never in
-//!   a window that is nearly full, or as full as when a request last failed although as many pages were free. When the zone has shrunk by
-//!   a thirty-second, each free that reaches the map gives it up to 4 ranges that lie below the zone; what a request would get from there goes to the map at once; and all do before
-//!   a request fails or a free is refused. While what is held and kept fills all but a seventeenth of the zone, each request for up to
-//!   64 pages that they do not answer gives the map up to 4 ranges, too: ranges that wait would push others out of the zone. Once an
-//!   alignment was asked for, each request gets the least aligned that does: places that are aligned well are few, and taken by what
-//!   need not be there they are missing until it is freed.
+//! * **Magazines** (`magazine`): up to 16 freed ranges of each size up to 64 pages wait for the next request of that very size.
+//!   Only ranges in the zone do (and, once there was a request for the bottom, ranges there), and never in a window that is
+//!   nearly full, or as full as when a request last failed although as many pages were free. When the zone has shrunk by a
+//!   thirty-second, each free that reaches the map gives it up to 4 ranges that lie below the zone; what a request would get
+//!   from there goes to the map at once; and all do before a request fails or a free is refused. While fewer than 8,192 pages
+//!   are held, and with what is kept they fill all but a seventeenth of the zone, each request for up to 64 pages that
+//!   magazines do not answer gives the map up to 4 ranges, too: ranges that wait would push others out of the zone. Once an
+//!   alignment was asked for, each request gets the least aligned that does: places that are aligned well are few, and taken by
+//!   what need not be there they are missing until it is freed.
 //! * **Alignment** (`search`): what is as long as its alignment goes to the shortest hole that is aligned, of 8 in each of 12
-//!   classes, 40 in all. For other sizes and alignments of 64 pages and more 8 of the places that are aligned are looked at first, one after the
-//!   other.
+//!   classes, 40 in all. For other sizes and alignments of 64 pages and more 8 of the places that are aligned are looked at
+//!   first, one after the other.
 //!
 //! # Cost
 //!
@@ -106,8 +108,8 @@
 //!   times what is held instead of 1.32, but it takes 260 ns instead of 150, and 16 us at worst.
 //! * A zone of what is held and no more: a thread that frees all of its few ranges and places as many again finds magazines empty,
 //!   58 ns a pair instead of 16.
-//! * Magazines of a program of few ranges that keep what they like: in `frag` of 100 ranges the span is 4.9 times what is held instead of
-//!   1.8, and in `sequential` 1.37 instead of 1.17.
+//! * Magazines of a program of few ranges that keep what they like: in `frag` of 100 ranges the span is 4.9 times what is held
+//!   instead of 1.8.
 //! * Popped starts left in a magazine, and not compared: 7.6 ns instead of 5.3 in `pbobench`.
 //! * A table of 512 tiles lately used, however many tiles there are: 260 ns instead of 240 for 4 KiB to 1 GiB.
 
@@ -135,8 +137,11 @@ pub use ranges::Extent;
 /// Ranges below the zone that a free gives the map besides its own.
 const SWEPT: u32 = 4;
 
-/// What is held and what magazines keep may fill the zone but for one part in so many.
+/// While few pages are held, these and what magazines keep may fill the zone but for one part in so many.
 const KEPT_ROOM: u64 = 16;
+
+/// Pages held from which that rule does not hold: of a larger zone magazines keep a small part at most.
+const FEW: u64 = 8_192;
 
 /// See the module.
 #[derive(Clone)]
@@ -357,6 +362,7 @@ impl Stopgap {
         let taken = self.map.taken;
         taken + taken / KEPT_ROOM > self.map.pages - self.keep_from
             && taken > self.live
+            && self.live < FEW
             && !self.swings()
     }
 
