@@ -122,8 +122,8 @@ pub(crate) fn ratio_over_hosts(
     })
 }
 
-/// Returns which share of `hosts` hosts `with` are, with its 95 % interval: Wilson's, which has a width where all hosts are alike. Of a
-/// fleet of which 0 of 10 hosts were helped, up to 28 % may be.
+/// Returns which share of `hosts` hosts `with` are, with its 95 % interval: Wilson's, which has a width where all hosts are alike. If 0 of
+/// 10 hosts were helped, up to 28 % of such a fleet may be.
 #[pyfunction]
 pub(crate) fn share_of_hosts(py: Python<'_>, with: u32, hosts: u32) -> PyResult<Estimate> {
     const Z: f64 = 1.959_964;

@@ -61,7 +61,6 @@ pub(crate) fn run(args: &args::Report) -> Result<ExitCode, Failure> {
         Some(path) => path.clone(),
         None => beside(&args.records[0], sources.len()),
     };
-    let text = html::page(&sources);
     for path in &args.records {
         if place != Path::new("-") && same(path, &place) {
             return Err(Failure::error(format!(
@@ -76,15 +75,17 @@ pub(crate) fn run(args: &args::Report) -> Result<ExitCode, Failure> {
             place.display()
         )));
     }
-    put(&place, &text)?;
+    put(&place, &html::page(&sources))?;
     Ok(ExitCode::from(DONE))
 }
 
-/// Whether the name ends as files do that are no HTML: whoever opens them would see markup.
+/// Whether the name ends as that of another kind of file, whose programs cannot show HTML.
 fn is_no_page(path: &Path) -> bool {
     let end = path.extension().and_then(|end| end.to_str());
     end.is_some_and(|end| {
-        ["pdf", "png", "svg", "md", "txt", "csv", "json", "parquet"].contains(&end)
+        ["pdf", "png", "svg", "md", "txt", "csv", "json", "parquet"]
+            .iter()
+            .any(|other| end.eq_ignore_ascii_case(other))
     })
 }
 

@@ -29,8 +29,8 @@
 //! * **Classes** (`classes`): a list of holes for each length up to 255 pages, above that 128 an octave. A request takes the
 //!   first hole of the lowest class that is sure to fit. Where its own class is not sure, it takes the shortest
 //!   that will do of the first 8 holes there: best fit to the page up to 255 pages, and to one part in 128 above.
-//! * **Edge**: the hole at the window's start is in no list. It is cut only where no shorter hole will do. Of two holes of a
-//!   class the one farther from it comes first in the list.
+//! * **Edge**: the hole at the window's start is in no list. It is cut only where no shorter hole will do. The lists
+//!   prefer holes that are far from it: a hole comes first if it lies above the one that was first.
 //! * **Padding**: in a window of 2^24 pages or more, while all but 1/32 of it was never needed, what an aligned range leaves of
 //!   its hole on one side or the other stays with the range until that is freed, if it is no longer than the range. So fewer
 //!   holes are made and joined again. A range of more than 1/128 of the window is never padded, and with [`ByHandle::certain`]
@@ -160,7 +160,7 @@ impl ByHandle {
         } else {
             self.asked(request)?
         };
-        // Only a request that no empty space could answer is told more.
+        // The error names a reason where even an empty space could not answer the request.
         let Some(number) = number else {
             return Err(self.refusal(request));
         };
@@ -552,8 +552,7 @@ impl ByHandle {
         }
     }
 
-    /// A hole comes into the list of its class. Of two the upper one, which is farther from the edge, comes
-    /// first.
+    /// Puts a hole into the list of its class: before the first one if it lies above it, farther from the edge; else after it.
     #[inline]
     fn insert(&mut self, hole: u32, class: usize) {
         let first = self.first.get(class);

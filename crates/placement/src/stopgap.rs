@@ -314,7 +314,7 @@ impl Stopgap {
         Ok(self.placed(start, want.pages))
     }
 
-    /// Notes that nothing was found. Where the window has as many pages, but none together, magazines are left empty from now on:
+    /// Notes that nothing was found. Where the window has as many pages, but none together, magazines stay empty:
     /// otherwise each request that fails would have to empty them.
     #[cold]
     fn failed(&mut self, want: &Want) -> PlaceError {

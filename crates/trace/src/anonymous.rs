@@ -1,4 +1,4 @@
-//! A trace without the names of its machine: each is a hash instead, with a salt that whoever gets the trace does not have.
+//! A trace without the names of its machine: each is a hash instead, with a salt that the reader of the trace does not have.
 //!
 //! Hashed are the host, the boot, models of machine and devices, command lines, labels, paths, cgroups, names of processes and threads,
 //! marks, fences' timelines, and functions of programs; the same name has the same hash everywhere. What is left are numbers, times,
@@ -146,7 +146,7 @@ impl Anonymous {
                     Missing::new(self.hash(&missing.what), "not said in an anonymous trace")
                 })
                 .collect(),
-            // A build id names a program to whoever has it, too.
+            // A build id names a program, too, to everybody who has that program.
             files: Vec::new(),
             ..metadata.clone()
         }
@@ -170,7 +170,7 @@ impl Anonymous {
     }
 }
 
-/// What becomes of a text.
+/// How a text is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
     /// The kernel's own words.

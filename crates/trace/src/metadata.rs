@@ -146,7 +146,7 @@ pub struct Metadata {
     pub missing: Vec<Missing>,
 }
 
-/// What [`Metadata::missing`] names where no process came of those that the recording was asked for: no thread of the trace was meant.
+/// Stands in [`Metadata::missing`] where none of the processes to record was ever there: no thread of the trace was meant.
 pub const NOBODY: &str = "the processes to record";
 
 /// Refuses a version that is not ours.

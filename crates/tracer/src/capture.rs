@@ -56,7 +56,7 @@ pub struct Options {
     pub buffer: Option<Bytes>,
     /// The folder of pages, to be made.
     pub spool: PathBuf,
-    /// What the trace is of.
+    /// The program and the labels that the trace names.
     pub subject: Subject,
 }
 
@@ -94,7 +94,7 @@ fn machine_instance_of(recorder: u32) -> String {
 pub struct Capture<'j, 's> {
     system: &'s dyn System,
     instance: Instance<'s>,
-    /// What is captured of all threads, where the set of events has any.
+    /// Captures the events of all threads, if the set of events has such.
     of_machine: Option<Instance<'s>>,
     // Before the scope: an open pipe would keep the instance.
     pipes: Vec<TracePipe>,

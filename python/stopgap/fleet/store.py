@@ -122,7 +122,7 @@ class Store:
                     os.unlink(part)
                 raise
         except OSError as error:
-            what_to_do = "; give another place (-o), or run as who may write there" if error.errno in NO_RIGHT else ""
+            what_to_do = "; give another place (-o), or run as a user who may write there" if error.errno in NO_RIGHT else ""
             raise FleetError(f"cannot write {self.name(name)}: {error.strerror}{what_to_do}") from error
 
     def clean(self) -> None:
@@ -155,7 +155,7 @@ class Store:
             except FileNotFoundError:
                 raise
             except PermissionError as error:
-                what_to_do = "run as who may, or move it away" if self.local else "check the credentials"
+                what_to_do = "run as a user who may, or move it away" if self.local else "check the credentials"
                 raise FleetError(f"no right to {verb} {self.name(name)}: {_line(error)}; {what_to_do}") from error
             except Exception as error:
                 if not self.local and attempt + 1 < ATTEMPTS and _passes(error):

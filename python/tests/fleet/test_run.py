@@ -204,11 +204,11 @@ sys.exit(main(sys.argv[1:]))
         return done.stderr
 
     for words in (["explain", "{}"], ["replay", "--question", "placement", "{}"]):
-        assert "Permission denied; give another place (-o), or run as who may write there" in told(*words)
+        assert "Permission denied; give another place (-o), or run as a user who may write there" in told(*words)
     first = min(folder.iterdir())
     first.chmod(0)
     error = told("explain", "{}", "-o", "{}/out")
-    assert f"{first.name}: Permission denied; run as who may, or move it away" in error
+    assert f"{first.name}: Permission denied; run as a user who may, or move it away" in error
     assert len(list(folder.iterdir())) == 2
     os.close(here)
 

@@ -24,10 +24,10 @@ fn check_writes_a_page_beside_its_record_and_report_makes_the_same() {
     run.stopgap(line).ok();
     assert_eq!(run.read("again.html"), written);
 
-    let line = format!("report {} -o again.pdf", record.display());
+    let line = format!("report {} -o again.PDF", record.display());
     let said = run.stopgap(line).ends(1).err;
-    has(&said, &["again.pdf: report writes an HTML page"]);
-    assert!(!run.path("again.pdf").exists());
+    has(&said, &["again.PDF: report writes an HTML page"]);
+    assert!(!run.path("again.PDF").exists());
 }
 
 /// A comparison of commands that were really run, and of files: doubts follow the answer at once, and times of milliseconds are no 0.00 s.

@@ -262,7 +262,7 @@ impl Stopgap {
         self.any_start = 0;
         self.begin();
         let zone = self.map.zone;
-        // What is as long as its alignment leaves holes that are aligned.
+        // A range that is as long as its alignment leaves a hole that is aligned.
         let natural = want.pages & want.mask == 0;
         if want.mask >= PROBED
             && !natural
@@ -495,7 +495,7 @@ impl Stopgap {
         Some(self.map.take_top(best?, pages))
     }
 
-    /// Of the topmost short holes of `class` in the zone, the first that happens to do. Looks at one at least, and takes what it
+    /// Finds the first that happens to do among the topmost short holes of `class` in the zone. Looks at one at least, and takes what it
     /// looks at from `left`.
     fn aligned_short(
         &mut self,
@@ -524,7 +524,7 @@ impl Stopgap {
         Some((hole, want.within(hole.start, hole.end)?))
     }
 
-    /// Of the first long holes of `class`, the first that happens to do and lies in the zone; as [`Stopgap::aligned_short`].
+    /// Finds the first that happens to do and lies in the zone among the first long holes of `class`; else as [`Stopgap::aligned_short`].
     fn aligned_long(
         &mut self,
         want: &Want,
