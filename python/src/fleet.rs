@@ -85,10 +85,10 @@ pub(crate) fn compare_pairs(
     })
 }
 
-/// Returns whether so many hosts on both sides can prove a change of one of so many figures.
+/// Returns whether so many hosts on both sides can prove a change.
 #[pyfunction]
-pub(crate) fn pairs_suffice(hosts: usize, figures: usize) -> bool {
-    compare::pairs_suffice(hosts, figures, &Options::default())
+pub(crate) fn pairs_suffice(hosts: usize) -> bool {
+    compare::pairs_suffice(hosts)
 }
 
 /// Returns the sum of `amounts` per sum of `hours` with its 95 % interval over hosts; `None` from fewer than 3 hosts.

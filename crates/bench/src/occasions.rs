@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use stopgap_cli::{Failure, print};
 use stopgap_events::random::Random;
-use stopgap_stats::compare::{Options, Run, Side, Word, compare};
+use stopgap_stats::compare::{Options, Run, Side, Word, compare, in_turn};
 use stopgap_stats::read::{self, Read};
 
 #[derive(clap::Args)]
@@ -77,7 +77,9 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
             let options = options(flags.seed + u64::from(draw));
             called += u32::from(is_called(word(&before, &after, &options)));
             let factor = 1.0 + f64::from(flags.planted) / 100.0;
-            let slower: Vec<Run> = after.iter().map(|run| times(run, factor)).collect();
+            let slower: Vec<Made> = (after.iter())
+                .map(|(made, run)| (*made, times(run, factor)))
+                .collect();
             found += u32::from(word(&before, &slower, &options) == Word::Regression);
         }
         let share = |count: u32| format!("{count} of {}", flags.draws);
@@ -95,7 +97,7 @@ pub(crate) fn run(flags: &Flags) -> Result<ExitCode, Failure> {
 
 /// Pairs of neighbouring occasions, as an honest comparison makes them: a coin draws which one of each pair is before. The first pair is
 /// drawn, too.
-fn drawn(all: &[Run], side: usize, random: &mut Random) -> (Vec<Run>, Vec<Run>) {
+fn drawn(all: &[Made], side: usize, random: &mut Random) -> (Vec<Made>, Vec<Made>) {
     let first = random.index(all.len() - 2 * side + 1);
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for pair in all[first..first + 2 * side].chunks(2) {
@@ -106,12 +108,19 @@ fn drawn(all: &[Run], side: usize, random: &mut Random) -> (Vec<Run>, Vec<Run>) 
     (before, after)
 }
 
-fn word(before: &[Run], after: &[Run], options: &Options) -> Word {
-    let side = |runs: &[Run]| Side {
+/// The word of two sides, as `stopgap compare` of their files gives it.
+fn word(before: &[Made], after: &[Made], options: &Options) -> Word {
+    let times = |side: &[Made]| -> Vec<u64> { side.iter().map(|(time, _)| *time).collect() };
+    let side = |runs: &[Made]| Side {
         name: String::new(),
-        runs: runs.to_vec(),
+        runs: runs.iter().map(|(_, run)| run.clone()).collect(),
     };
-    compare(&side(before), &side(after), options).verdict.word
+    let options = Options {
+        // Both sides are in the order of time already.
+        in_pairs: in_turn([&times(before), &times(after)]).is_some(),
+        ..options.clone()
+    };
+    compare(&side(before), &side(after), &options).verdict.word
 }
 
 fn is_called(word: Word) -> bool {
@@ -121,7 +130,13 @@ fn is_called(word: Word) -> bool {
 /// The run with every time and number longer by a factor.
 fn times(run: &Run, factor: f64) -> Run {
     let mut run = run.clone();
-    for figure in [&mut run.median, &mut run.p99, &mut run.p999, &mut run.max] {
+    for figure in [
+        &mut run.median,
+        &mut run.p10,
+        &mut run.p99,
+        &mut run.p999,
+        &mut run.max,
+    ] {
         *figure = figure.map(|value| value * factor);
     }
     run.deciles = run.deciles.map(|all| all.map(|value| value * factor));
@@ -131,12 +146,15 @@ fn times(run: &Run, factor: f64) -> Run {
     run
 }
 
+/// An occasion, and when it was made: seconds since 1970.
+type Made = (u64, Run);
+
 /// The records of a folder.
 struct Records {
     /// The series that is read: the first one that all have.
     series: String,
     /// Each record as one occasion.
-    runs: Vec<Run>,
+    runs: Vec<Made>,
     /// The numbers of all setups, and their units.
     of_setups: BTreeMap<String, String>,
 }
@@ -178,14 +196,17 @@ fn records(folder: &Path) -> Result<Records, Failure> {
         read.setups = of_all.setups;
     }
     all.sort_by_key(|read| read.started_unix_s);
-    let mut runs: Vec<Run> = all
+    let mut runs: Vec<Made> = all
         .iter()
-        .map(|read| Run::of_occasion("", &read.runs))
+        .map(|read| {
+            let made = read.started_unix_s.unwrap_or_default();
+            (made, Run::of_occasion("", &read.runs))
+        })
         .collect();
     let mut of_setups = BTreeMap::new();
     for number in read::together(&all.iter().collect::<Vec<_>>()) {
         of_setups.insert(number.name.clone(), number.unit);
-        for (run, value) in runs.iter_mut().zip(number.values) {
+        for ((_, run), value) in runs.iter_mut().zip(number.values) {
             run.numbers.insert(number.name.clone(), value);
         }
     }

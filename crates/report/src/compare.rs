@@ -77,10 +77,10 @@ fn table(comparison: &Comparison, all: bool) -> Table {
     for row in &comparison.endpoints {
         let [before, after] =
             [row.before, row.after].map(|side| known(side.map(|side| level(side, &row.unit))));
-        let (p, holm) = (p(row.p), p(row.p_holm));
+        let (p, adjusted) = (p(row.p), p(row.p_adjusted()));
         let (name, effect) = (&row.name, &effect(row));
         match all {
-            true => table.row(&[name, &before, &after, effect, &p, &holm, &row.word]),
+            true => table.row(&[name, &before, &after, effect, &p, &adjusted, &row.word]),
             false => table.row(&[name, &before, &after, effect, &row.word]),
         }
     }
@@ -128,6 +128,9 @@ fn foot(comparison: &Comparison, beside: &Beside<'_>, screen: &mut Screen) {
     if let Some(looked) = &comparison.looked {
         screen.say(units(comparison, looked, beside.unit_seconds));
     }
+    if let Some(pairs) = comparison.pairs {
+        screen.say(format!("{}, made in turn", count(pairs, "pair")));
+    }
     if !comparison.environment.is_empty() {
         let each = comparison.environment.iter();
         let each = each.map(|of| format!("{} {} -> {}", of.what, of.before, of.after));
@@ -172,10 +175,14 @@ fn evidence(comparison: &Comparison, beside: &Beside<'_>, screen: &mut Screen) {
             "p holds at any time, of all endpoints together; level {} %",
             per_cent(comparison.level)
         ),
-        None => format!(
-            "p: of up to {} arrangements of runs, adjusted by Holm",
-            thousands(u64::from(comparison.permutations))
-        ),
+        None => {
+            let (of, by) = match comparison.pairs {
+                Some(_) => ("pairs", "Westfall and Young"),
+                None => ("runs", "Holm"),
+            };
+            let most = thousands(u64::from(comparison.permutations));
+            format!("p: of up to {most} arrangements of {of}, adjusted by {by}")
+        }
     };
     screen.say(format!(
         "{method}; margin {} %; seed {}; less is better",

@@ -17,6 +17,7 @@
 //! | endpoint | of a run | test | effect |
 //! |---|---|---|---|
 //! | `median`, `p99`, `p99.9` | its median, p99, p99.9 | ranks | Hodges and Lehmann's ratio |
+//! | `p10`, in pairs | its 10th percentile | mean of differences | ratio |
 //! | `stall time` | ms in stalls a second | ranks | the same, or a difference where a run has none |
 //! | `stall rate` | stall episodes a second | means | ratio of means |
 //! | a number | itself | ranks | Hodges and Lehmann's ratio, or difference where one is 0 or less |
@@ -36,8 +37,9 @@
 //! * The effect: Hodges and Lehmann 1963, on logarithms. No single run decides it.
 //! * The interval: the effects that the same test would not call different, at the level at which Holm's procedure judges the
 //!   endpoint. So word, probability and interval agree. Those of one side's level are a bootstrap over runs.
-//! * Runs in pairs ([`paired()`]): the sides of each pair are changed.
-//! * Several endpoints: Holm 1979 for the verdict, Benjamini and Hochberg 1995 beside it, for looking around.
+//! * Occasions made in turn ([`in_turn`], `paired.rs`): the sides of each pair are changed. The effect is the mean of the pairs'
+//!   differences, of logarithms where it is a ratio; Westfall and Young's procedure judges all endpoints together.
+//! * Several endpoints, in no pairs: Holm 1979 for the verdict, Benjamini and Hochberg 1995 beside it, for looking around.
 //! * `not worse` is what a non-inferiority trial shows: the upper end of the interval, and a step of the clock (`steps.rs`) beyond
 //!   it, are below 1 + margin.
 //!
@@ -75,7 +77,7 @@ use stopgap_events::order::Inserted as _;
 
 pub use adjust::{benjamini_hochberg, holm};
 pub use conditions::Occasion;
-pub use paired::{Paired, paired, pairs_suffice};
+pub use paired::{Paired, in_turn, paired, pairs_suffice};
 pub use power::detectable;
 pub use record::{
     Comparison, Decile, Difference, Effect, Looked, Row, RowWord, SCHEMA, Scale, Summary, Verdict,
@@ -110,6 +112,8 @@ pub struct Options {
     /// Whether the runs of a side are in the order in which they were made. That order shows whether runs are
     /// independent.
     pub in_order: bool,
+    /// Whether the runs of the same place are a pair ([`in_turn`]); both sides then have as many.
+    pub in_pairs: bool,
     /// Nanoseconds from which a sample is a stall; `None`: the value of the first run. Runs with another value are
     /// refused.
     pub stall_threshold_ns: Option<u64>,
@@ -133,6 +137,7 @@ impl Default for Options {
             margin: 0.05,
             endpoints: Vec::new(),
             in_order: true,
+            in_pairs: false,
             stall_threshold_ns: None,
             unit: "ns".to_owned(),
             number_unit: String::new(),
@@ -148,13 +153,17 @@ impl Default for Options {
 /// ([`Options::permutations`] + [`Options::resamples`]).
 #[must_use]
 pub fn compare(before: &Side, after: &Side, options: &Options) -> Comparison {
+    let sizes = [before.runs.len(), after.runs.len()];
+    let options = &Options {
+        in_pairs: options.in_pairs && sizes[0] == sizes[1] && pairs_suffice(sizes[0]),
+        ..options.clone()
+    };
     let mut missing = Vec::new();
     let asked = endpoints(before, after, options, &mut missing);
     let (mut endpoints, tests): (Vec<Row>, Vec<_>) = asked
         .iter()
         .map(|endpoint| row::row(endpoint, before, after, options))
         .unzip();
-    let sizes = [before.runs.len(), after.runs.len()];
     let verdict = judge::judge(&mut endpoints, &tests, options.margin, sizes);
 
     let mut warnings = Vec::new();
@@ -204,6 +213,7 @@ pub fn compare(before: &Side, after: &Side, options: &Options) -> Comparison {
         conditions: Vec::new(),
         warnings,
         missing,
+        pairs: options.in_pairs.then_some(before.runs.len()),
         looked: None,
     }
 }
@@ -230,7 +240,10 @@ fn endpoints(
     let mut asked = Vec::new();
     if options.endpoints.is_empty() {
         let usual = Endpoint::USUAL.into_iter();
-        asked.extend(usual.filter(|endpoint| runs().any(|run| endpoint.is_in(run))));
+        asked.extend(usual.filter(|endpoint| match endpoint {
+            Endpoint::P10 => options.in_pairs && runs().all(|run| endpoint.is_in(run)),
+            _ => runs().any(|run| endpoint.is_in(run)),
+        }));
         let numbers: BTreeSet<&String> = runs().flat_map(|run| run.numbers.keys()).inserted();
         for name in numbers {
             asked.push(Endpoint::Number(name.clone()));

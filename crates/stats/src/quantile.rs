@@ -82,6 +82,17 @@ pub fn median_of_sorted(ascending: &[f64]) -> Option<f64> {
     ))
 }
 
+/// Returns the lower quartile of figures, one per run, between two neighbours in proportion (Hyndman and Fan's seventh
+/// definition, 1996). `None` without figures.
+#[must_use]
+pub fn lower_quartile(mut figures: Vec<f64>) -> Option<f64> {
+    figures.sort_unstable_by(f64::total_cmp);
+    let last = figures.len().checked_sub(1)?;
+    let part = (last % 4) as f64 / 4.0;
+    let (low, high) = (figures[last / 4], figures[last.div_ceil(4)]);
+    Some((high - low).mul_add(part, low))
+}
+
 /// Returns the rank, from 1, of the least of `n` samples that a share `q` of them does not exceed.
 #[must_use]
 pub fn rank(q: f64, n: u64) -> u64 {
@@ -128,6 +139,20 @@ pub fn label(q: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// R's `quantile(x, 0.25)`.
+    #[test]
+    fn lower_quartiles_are_rs() {
+        for (figures, quartile) in [
+            (vec![], None),
+            (vec![7.0], Some(7.0)),
+            (vec![4.0, 1.0], Some(1.75)),
+            (vec![5.0, 1.0, 4.0, 2.0, 3.0], Some(2.0)),
+            (vec![6.0, 1.0, 5.0, 2.0, 4.0, 3.0], Some(2.25)),
+        ] {
+            assert_eq!(lower_quartile(figures), quartile);
+        }
+    }
 
     fn to(n: u64) -> Histogram {
         let mut histogram = Histogram::new();

@@ -1,7 +1,8 @@
 """Questions to the results of a fleet. The unit of evidence is a host: traces of one host resemble each other.
 
 Intervals and tests are those of `stopgap compare`, in Rust: a bootstrap over hosts, and permutations of hosts with Holm's adjustment for
-the number of causes that were looked at. Hosts that are on both sides of a comparison are paired: the sides of each are changed.
+the number of causes that were looked at. Hosts that are on both sides of a comparison are paired: the sides of each are changed, and the
+adjustment is Westfall and Young's.
 """
 
 from __future__ import annotations
@@ -328,7 +329,7 @@ def _causes(fleet: Fleet, seed: int) -> list[dict[str, Any]]:
     return found
 
 
-CHANGES = {"by": str, "before": str, "after": str, "cause": str, "hosts_before": int, "hosts_after": int, "paired": bool, "before_s_per_hour": float, "after_s_per_hour": float, "effect": float, "low": float, "high": float, "scale": str, "p": float, "p_holm": float, "word": str}
+CHANGES = {"by": str, "before": str, "after": str, "cause": str, "hosts_before": int, "hosts_after": int, "paired": bool, "before_s_per_hour": float, "after_s_per_hour": float, "effect": float, "low": float, "high": float, "scale": str, "p": float, "p_adjusted": float, "word": str}
 
 
 def _changes(fleet: Fleet, kernels: tuple[str, str] | None, since: Any, seed: int, notes: list[str]) -> list[dict[str, Any]]:
@@ -372,7 +373,7 @@ def _changes(fleet: Fleet, kernels: tuple[str, str] | None, since: Any, seed: in
     both = sorted(set(sides[0]) & set(sides[1]))
     whole = len(set(sides[0]) | set(sides[1]))
     # Chosen by which hosts there are, and not by their figures.
-    paired = 2 * len(both) >= whole and _core().pairs_suffice(len(both), len(causes))
+    paired = 2 * len(both) >= whole and _core().pairs_suffice(len(both))
     if paired:
         sides = [both, both]
         if whole > len(both):
@@ -388,7 +389,8 @@ def _changes(fleet: Fleet, kernels: tuple[str, str] | None, since: Any, seed: in
     found = []
     for cause, row in zip(causes, told["endpoints"]):
         effect = row["effect"] or {}
-        proven = row["p_holm"] is not None and row["p_holm"] <= told["level"]
+        adjusted = row["p_adjusted" if paired else "p_holm"]
+        proven = adjusted is not None and adjusted <= told["level"]
         value = effect.get("value")
         # Without a value it is infinitely more: where nothing was before.
         less = value is not None and value < (1 if effect.get("scale") == "ratio" else 0)
@@ -408,7 +410,7 @@ def _changes(fleet: Fleet, kernels: tuple[str, str] | None, since: Any, seed: in
                 "high": effect.get("high"),
                 "scale": effect.get("scale"),
                 "p": row["p"],
-                "p_holm": row["p_holm"],
+                "p_adjusted": adjusted,
                 "word": ("less" if less else "more") if proven else "no difference proven",
             }
         )

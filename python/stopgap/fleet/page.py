@@ -100,7 +100,7 @@ def tables(report: Report) -> list[tuple[str, str, list[str], list[list[str]]]]:
     if changes:
         one = changes[0]
         if one["paired"]:
-            remark = f"{one['after']} against {one['before']} on the same {one['hosts_after']:,} hosts: means over hosts, paired by host, Holm's adjustment."
+            remark = f"{one['after']} against {one['before']} on the same {one['hosts_after']:,} hosts: means over hosts, paired by host, Westfall and Young's adjustment."
         else:
             remark = f"{one['after']} ({one['hosts_after']:,} hosts) against {one['before']} ({one['hosts_before']:,}): means over hosts, permutations of hosts, Holm's adjustment."
         found.append(

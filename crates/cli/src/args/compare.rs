@@ -89,7 +89,7 @@ pub(crate) struct Compare {
     /// length are refused [default: what records say; other tools' files have no stalls].
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) threshold: Option<Nanos>,
-    /// Test these figures: median, p99, p99.9, stall rate, stall time, or a number that runs have,
+    /// Test these figures: median, p10, p99, p99.9, stall rate, stall time, or a number that runs have,
     /// as "voluntary switches", "system calls" (root). Choose before you look [default: all; with
     /// --run CPU time].
     #[arg(long, value_name = "NAME", value_delimiter = ',')]

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use stopgap_events::order::{Inserted as _, SortRows as _};
-use stopgap_stats::compare::{MOST_RUNS, Run, Side};
+use stopgap_stats::compare::{MOST_RUNS, Run, Side, in_turn};
 use stopgap_stats::gather::Gathered;
 use stopgap_stats::read::{self, Format, Read, compatible};
 
@@ -100,6 +100,7 @@ pub(super) fn read(
             .filter_map(|(_, read)| read.environment.clone())
             .collect()
     });
+    let pairs = in_turn(made(&sides).each_ref().map(Vec::as_slice));
     let [before, after] = sides;
     // Records alone have numbers of all setups, and each of them is one occasion.
     let mut files = 0..;
@@ -120,9 +121,16 @@ pub(super) fn read(
             runs: all,
         }
     };
+    let (mut before, mut after) = (side(given[0], before), side(given[1], after));
+    if let Some(orders) = pairs {
+        for (side, order) in [&mut before, &mut after].into_iter().zip(orders) {
+            side.runs = order.iter().map(|&at| side.runs[at].clone()).collect();
+        }
+        options.in_pairs = true;
+    }
     Ok(Input {
-        before: side(given[0], before),
-        after: side(given[1], after),
+        before,
+        after,
         series,
         machines,
         files: seen.into_keys().inserted(),
@@ -183,14 +191,22 @@ pub(super) fn agree(
     Ok(Some(warning))
 }
 
+/// When each file of a side was made, seconds since 1970; nothing for a side of which that is unknown.
+fn made(sides: &[Vec<(PathBuf, Read)>; 2]) -> [Vec<u64>; 2] {
+    sides.each_ref().map(|side| {
+        let all: Option<Vec<u64>> = side.iter().map(|(_, read)| read.started_unix_s).collect();
+        all.unwrap_or_default()
+    })
+}
+
 /// Warns of sides that were made one after the other, each several times: a drift of the machine in between looks like a change.
 fn one_after_the_other(sides: &[Vec<(PathBuf, Read)>; 2]) -> Option<String> {
-    let times = |side: &Vec<(PathBuf, Read)>| -> Option<(u64, u64)> {
-        let all: Option<Vec<u64>> = side.iter().map(|(_, read)| read.started_unix_s).collect();
-        let all = all.filter(|all| all.len() >= OFTEN)?;
+    let ends = |all: &[u64]| -> Option<(u64, u64)> {
+        let all = Some(all).filter(|all| all.len() >= OFTEN)?;
         Some((*all.iter().min()?, *all.iter().max()?))
     };
-    let [(first, last), (least, most)] = [times(&sides[0])?, times(&sides[1])?];
+    let [before, after] = made(sides);
+    let [(first, last), (least, most)] = [ends(&before)?, ends(&after)?];
     (last < least || most < first).then(|| {
         "all of one side was made before the other: a drift of the machine looks like a change; make them in turn".to_owned()
     })

@@ -8,7 +8,7 @@
 //! | `stopgap_compare_margin_ratio` | | the margin |
 //! | `stopgap_compare_effect_ratio` | `endpoint`, `bound` | later over earlier: `value`, and `low` and `high` where the data bounds it |
 //! | `stopgap_compare_effect_difference` | `endpoint`, `unit`, `bound` | the same of what has no ratio |
-//! | `stopgap_compare_p` | `endpoint`, `adjusted` | probability: `no`, `holm` |
+//! | `stopgap_compare_p` | `endpoint`, `adjusted` | probability: `no`, `holm`, `westfall-young` |
 //! | `stopgap_compare_level_seconds` | `endpoint`, `side` | level of a time |
 //! | `stopgap_compare_level` | `endpoint`, `side`, `unit` | level of anything else |
 //! | `stopgap_compare_info` | `before`, `after` | 1; the names of the sides, which change from run to run, stand here alone |
@@ -97,7 +97,11 @@ pub fn openmetrics(comparison: &Comparison, name: &str) -> String {
     );
     let mut p = Vec::new();
     for row in &comparison.endpoints {
-        for (adjusted, value) in [("no", row.p), ("holm", row.p_holm)] {
+        for (adjusted, value) in [
+            ("no", row.p),
+            ("holm", row.p_holm),
+            ("westfall-young", row.p_westfall_young),
+        ] {
             let labels = vec![
                 ("endpoint", row.name.clone()),
                 ("adjusted", adjusted.to_owned()),

@@ -85,12 +85,14 @@ fn shown(effect: &Effect, unit: &str) -> String {
 }
 
 fn endpoints(comparison: &Comparison) -> Table {
-    let mut table =
-        Table::new("endpoint | before | after | after over before (95 %) | p | p, Holm | answer");
+    let mut table = Table::new(
+        "endpoint | before | after | after over before (95 %) | p | p, adjusted | answer",
+    );
     for row in &comparison.endpoints {
         let [before, after] = [row.before, row.after]
             .map(|value| known_or("none", value.map(|v| level(v, &row.unit))));
-        let [p, holm] = [row.p, row.p_holm].map(|p| known_or("", p.map(|p| format!("{p:.4}"))));
+        let [p, adjusted] =
+            [row.p, row.p_adjusted()].map(|p| known_or("", p.map(|p| format!("{p:.4}"))));
         // Where there is an effect it stands in its own column.
         let answer = match row.effect {
             Some(_) if row.word != RowWord::Inconclusive => row.word.to_string(),
@@ -100,7 +102,7 @@ fn endpoints(comparison: &Comparison) -> Table {
             "none",
             row.effect.as_ref().map(|effect| shown(effect, &row.unit)),
         );
-        table.row(&[&row.name, &before, &after, &effect, &p, &holm, &answer]);
+        table.row(&[&row.name, &before, &after, &effect, &p, &adjusted, &answer]);
     }
     table
 }

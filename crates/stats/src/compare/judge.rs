@@ -1,6 +1,6 @@
 //! Decides from endpoints to one word.
 //!
-//! An endpoint is *worse* or *better* where its probability, adjusted by Holm, is at most [`LEVEL`] and its effect points
+//! An endpoint is *worse* or *better* where its probability, adjusted for all endpoints, is at most [`LEVEL`] and its effect points
 //! the same way; worse only where its interval does not end below the margin, because a difference that is certain and
 //! does not matter is no regression. It is *not worse* where the upper end of its interval, and a step of its clock beyond, are
 //! below the margin.
@@ -18,11 +18,12 @@ use stopgap_events::order::SortRows;
 
 use super::LEVEL;
 use super::adjust::{benjamini_hochberg, holm};
+use super::paired::{Pairs, judged};
 use super::record::{Row, RowWord, Scale, Verdict, Word};
-use super::row;
+use super::row::{self, Test};
 use super::side::MEAN;
 use super::steps;
-use super::two::{Tested, arrangements};
+use super::two::arrangements;
 
 /// Occasions per side that can prove a difference in up to six endpoints.
 const ENOUGH: u32 = 5;
@@ -31,24 +32,31 @@ const ENOUGH: u32 = 5;
 /// then gives the verdict over all rows. `sizes` are the numbers of runs of the sides.
 pub(super) fn judge(
     rows: &mut [Row],
-    tests: &[Option<Tested>],
+    tests: &[Option<Test>],
     margin: f64,
     sizes: [usize; 2],
 ) -> Verdict {
     let p: Vec<f64> = rows.iter().filter_map(|row| row.p).collect();
+    // Endpoints in pairs are judged together.
+    let pairs: Vec<&Pairs> = tests.iter().flatten().filter_map(Test::pairs).collect();
+    let in_pairs = !pairs.is_empty();
+    let mut of_all = judged(&pairs).into_iter();
     let adjusted = holm(&p).into_iter().zip(benjamini_hochberg(&p));
     let adjusted = adjusted.zip(levels(&p));
     let tested = rows
         .iter_mut()
         .zip(tests)
         .filter(|(row, _)| row.p.is_some());
-    for ((row, test), ((p_holm, p_bh), level)) in tested.zip(adjusted) {
-        (row.p_holm, row.p_bh) = (Some(p_holm), Some(p_bh));
+    for ((row, test), ((by_holm, p_bh), level)) in tested.zip(adjusted) {
+        let pairs = test.as_ref().and_then(Test::pairs);
+        let of_all = pairs.and_then(|_| of_all.next());
+        (row.p_holm, row.p_bh) = (Some(by_holm), Some(p_bh));
+        row.p_westfall_young = of_all.map(|of_all| of_all.p);
         if row.word == RowWord::NoDifferenceProven {
             if let Some(test) = test {
-                row::bound(row, test, level);
+                row::bound(row, test, level, of_all.as_ref());
             }
-            row.word = word(row, p_holm, margin);
+            row.word = word(row, row.p_adjusted().unwrap_or(1.0), margin);
         }
     }
     let with =
@@ -121,7 +129,7 @@ pub(super) fn judge(
         return verdict(Word::Inconclusive, text);
     }
     let least = 2.0 / arrangements(sizes[0], sizes[1]) * p.len() as f64;
-    if least > LEVEL {
+    if least > LEVEL && !in_pairs {
         let text = format!(
             "n too small: of {} endpoints together so few runs cannot give a p below {:.2}",
             p.len(),

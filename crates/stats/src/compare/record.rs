@@ -56,6 +56,9 @@ pub struct Comparison {
     pub warnings: Vec<String>,
     /// Endpoints that were not compared, and why.
     pub missing: Vec<Missing>,
+    /// Pairs of occasions that were made in turn, whose sides were changed; absent where occasions are in no pairs.
+    #[serde(default)]
+    pub pairs: Option<usize>,
     /// State of a comparison that is looked at while runs come; absent where the number of runs was fixed.
     #[serde(default)]
     pub looked: Option<Looked>,
@@ -147,8 +150,12 @@ pub struct Row {
     pub effect: Option<Effect>,
     /// Probability of a difference at least as large if nothing had changed. It ignores the other endpoints.
     pub p: Option<f64>,
-    /// The same, adjusted by Holm for all endpoints. The verdict depends on this one.
+    /// The same, adjusted by Holm for all endpoints. The verdict depends on this one, unless the next is there.
     pub p_holm: Option<f64>,
+    /// The same, adjusted by Westfall and Young, where occasions are in pairs. The verdict then depends on this one. Absent before
+    /// 0.2.
+    #[serde(default)]
+    pub p_westfall_young: Option<f64>,
     /// The same, adjusted by Benjamini and Hochberg, for exploration.
     pub p_bh: Option<f64>,
     /// Number of arrangements behind `p`.
@@ -176,12 +183,21 @@ impl Row {
             effect: None,
             p: None,
             p_holm: None,
+            p_westfall_young: None,
             p_bh: None,
             arrangements: None,
             exact: false,
             word: RowWord::Inconclusive,
             text: String::new(),
         }
+    }
+}
+
+impl Row {
+    /// Returns the probability by which the verdict is made.
+    #[must_use]
+    pub fn p_adjusted(&self) -> Option<f64> {
+        self.p_westfall_young.or(self.p_holm)
     }
 }
 

@@ -3,6 +3,7 @@
 use stopgap_events::units::Nanos;
 
 use super::order;
+use super::paired::{OfAll, Pairs, judged};
 use super::rate::Rate;
 use super::record::{Effect, Row, RowWord, Scale};
 use super::resample::{Ends, of_median, of_rate};
@@ -15,10 +16,18 @@ use crate::quantile;
 /// A figure of a run, or the reason why there is none.
 type Figure<T> = Result<T, String>;
 
+/// The test of an endpoint.
+pub(super) enum Test {
+    /// Occasions in no pairs.
+    Sides(Tested),
+    /// Occasions made in turn.
+    Pairs(Pairs),
+}
+
 /// Whether an endpoint had data.
 enum HasData {
     /// The data was tested.
-    Tested(Tested),
+    Tested(Test),
     /// Nothing happened on either side.
     Nothing,
 }
@@ -30,11 +39,11 @@ pub(super) fn row(
     before: &Side,
     after: &Side,
     options: &Options,
-) -> (Row, Option<Tested>) {
+) -> (Row, Option<Test>) {
     let unit = match endpoint {
         Endpoint::StallRate => "1/s",
         Endpoint::StallTime => "ms/s",
-        Endpoint::Median | Endpoint::P99 | Endpoint::P999 => &options.unit,
+        Endpoint::Median | Endpoint::P10 | Endpoint::P99 | Endpoint::P999 => &options.unit,
         Endpoint::Number(name) | Endpoint::Mean(name) => {
             let own = options.of_setups.get(name);
             own.unwrap_or(&options.number_unit)
@@ -77,7 +86,7 @@ fn levels(
     [row.before_runs, row.after_runs] = gather([before, after], figure)?;
     let sides = [&row.before_runs, &row.after_runs];
     let likeness = sides.into_iter().find_map(|runs| order::resemble(runs));
-    if let (true, Some(likeness)) = (options.in_order, likeness) {
+    if let (true, false, Some(likeness)) = (options.in_order, options.in_pairs, likeness) {
         return Err(format!(
             "neighbouring runs resemble each other (rank correlation {likeness:.2}): they are samples of fewer runs"
         ));
@@ -107,38 +116,62 @@ fn of_two(kind: Kind, scale: Scale, row: &mut Row, options: &Options) -> Result<
         };
         side.iter().map(value).collect()
     };
-    let tested = Tested::new(
-        kind,
-        scale,
-        sides.map(on_scale),
-        options.permutations,
-        options.seed,
-    );
-    (row.p, (row.arrangements, row.exact)) = (Some(tested.p()), {
-        let (arrangements, exact) = tested.arrangements();
-        (Some(arrangements), exact)
-    });
-    match kind {
-        Kind::Ranks => {
-            let level = |side: &[f64]| {
-                let ends = of_median(side, options.resamples, options.seed);
-                let back = |value: f64| match logs {
-                    true => value.exp(),
-                    false => value,
-                };
-                let value = quantile::median_of_sorted(side).map(back);
-                let value = value.filter(|value| value.is_finite());
-                (value, interval(value, ends, back))
+    let [before, after] = sides.map(on_scale);
+    let test = match options.in_pairs {
+        true => {
+            let of = match logs {
+                true => sides.map(|side| &side[..]),
+                false => [&before[..], &after[..]],
             };
-            (row.before, row.before_interval) = level(tested.side(false));
-            (row.after, row.after_interval) = level(tested.side(true));
+            let pairs = Pairs::new(kind, scale, of, options).ok_or(TOO_FAR)?;
+            if let (true, Some(likeness)) =
+                (options.in_order, order::resemble(&pairs.differences()))
+            {
+                return Err(format!(
+                    "differences of neighbouring pairs resemble each other (rank correlation {likeness:.2}): let a coin draw which \
+                     of a pair comes first"
+                ));
+            }
+            Test::Pairs(pairs)
+        }
+        false => Test::Sides(Tested::new(
+            kind,
+            scale,
+            [before.clone(), after.clone()],
+            options.permutations,
+            options.seed,
+        )),
+    };
+    let (p, (arrangements, exact)) = match &test {
+        Test::Sides(test) => (test.p(), test.arrangements()),
+        Test::Pairs(test) => (test.p(), test.arrangements()),
+    };
+    (row.p, row.arrangements, row.exact) = (Some(p), Some(arrangements), exact);
+    [
+        (row.before, row.before_interval),
+        (row.after, row.after_interval),
+    ] = [before, after].map(|mut side| match kind {
+        Kind::Ranks => {
+            side.sort_unstable_by(f64::total_cmp);
+            let ends = of_median(&side, options.resamples, options.seed);
+            let back = |value: f64| match logs {
+                true => value.exp(),
+                false => value,
+            };
+            let value = quantile::median_of_sorted(&side).map(back);
+            let value = value.filter(|value| value.is_finite());
+            (value, interval(value, ends, back))
         }
         Kind::Means => {
-            [row.before, row.after] = [false, true]
-                .map(|later| Some(tested.mean(later) * unit).filter(|mean| mean.is_finite()));
+            let mean = side.iter().sum::<f64>() / side.len() as f64 * unit;
+            (Some(mean).filter(|mean| mean.is_finite()), None)
         }
-    }
-    let value = tested.estimate().ok_or(TOO_FAR)?;
+    });
+    let value = match &test {
+        Test::Sides(test) => test.estimate(),
+        Test::Pairs(test) => test.estimate(),
+    };
+    let value = value.ok_or(TOO_FAR)?;
     // The judge adds the bounds, because it knows the number of endpoints.
     row.effect = Some(match value {
         f64::INFINITY => Effect {
@@ -154,7 +187,7 @@ fn of_two(kind: Kind, scale: Scale, row: &mut Row, options: &Options) -> Result<
     if least > super::LEVEL {
         return Err(too_few(row.before_runs.len(), row.after_runs.len(), least));
     }
-    Ok(HasData::Tested(tested))
+    Ok(HasData::Tested(test))
 }
 
 const TOO_FAR: &str = "the figures are too far apart for a number";
@@ -175,13 +208,40 @@ fn scale_of<'a>(mut values: impl Iterator<Item = &'a f64>) -> Scale {
     }
 }
 
-/// Puts the interval of a tested row at `level` into its effect.
-pub(super) fn bound(row: &mut Row, tested: &Tested, level: f64) {
-    let Some((estimate, own)) = tested.estimate().zip(row.effect) else {
+impl Test {
+    /// Returns the test of pairs.
+    pub(super) fn pairs(&self) -> Option<&Pairs> {
+        match self {
+            Test::Sides(_) => None,
+            Test::Pairs(pairs) => Some(pairs),
+        }
+    }
+
+    /// Returns the effect on its scale (a ratio as its logarithm), whether it is proven, and its interval: at `level`, or as all
+    /// endpoints in the same pairs say.
+    fn interval(&self, level: f64, of_all: Option<&OfAll>) -> Option<(f64, bool, Option<Ends>)> {
+        Some(match self {
+            Test::Sides(test) => {
+                let value = test.estimate()?;
+                let ends = value.is_finite().then(|| test.ends(value, level));
+                (value, test.p() <= level, ends.flatten())
+            }
+            Test::Pairs(test) => {
+                let of_all = of_all?;
+                let ends = Some(test.interval(of_all));
+                (test.estimate()?, of_all.p <= super::LEVEL, ends)
+            }
+        })
+    }
+}
+
+/// Puts the interval of a tested row into its effect.
+pub(super) fn bound(row: &mut Row, test: &Test, level: f64, of_all: Option<&OfAll>) {
+    let Some(((estimate, proven, ends), own)) = test.interval(level, of_all).zip(row.effect) else {
         return;
     };
     // A ratio of 0 or infinity has no interval. The test says only on which side of 1 it is.
-    let proven = (tested.p() <= level).then_some(1.0);
+    let proven = proven.then_some(1.0);
     if own.infinite {
         row.effect = Some(Effect { low: proven, ..own });
     } else if estimate.is_infinite() {
@@ -189,7 +249,7 @@ pub(super) fn bound(row: &mut Row, tested: &Tested, level: f64) {
             high: proven,
             ..own
         });
-    } else if let Some(bounded) = effect(estimate, tested.ends(estimate, level), own.scale) {
+    } else if let Some(bounded) = effect(estimate, ends, own.scale) {
         row.effect = Some(bounded);
     }
     if let Some(effect) = &row.effect {
@@ -214,8 +274,9 @@ pub(super) fn decile(
     [row.before_runs, row.after_runs] = gather([before, after], figure).ok()?;
     let scale = scale_of(row.before_runs.iter().chain(&row.after_runs));
     // Described, not tested: so few runs may leave it without an interval.
-    if let Ok(HasData::Tested(tested)) = of_two(Kind::Ranks, scale, &mut row, options) {
-        bound(&mut row, &tested, super::LEVEL);
+    if let Ok(HasData::Tested(test)) = of_two(Kind::Ranks, scale, &mut row, options) {
+        let alone = test.pairs().and_then(|pairs| judged(&[pairs]).pop());
+        bound(&mut row, &test, super::LEVEL, alone.as_ref());
     }
     Some(super::record::Decile {
         share: u32::try_from(tenth).map_or(f64::NAN, f64::from) / 10.0,

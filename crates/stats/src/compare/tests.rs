@@ -95,6 +95,72 @@ fn p_is_brunners_and_munzels() {
     assert_eq!(row.before, Some(3.85));
 }
 
+/// Seven pairs through a drift that is six times the change: found in pairs, with its interval; nothing otherwise. An endpoint without a
+/// figure in one run is named as it is without pairs.
+#[test]
+fn pairs_see_through_a_drift() {
+    let drift = |at: usize| 100.0 * 1.1_f64.powi(at as i32);
+    // The first of each pair is now one side, now the other.
+    let (mut earlier, mut later) = (Vec::new(), Vec::new());
+    for (pair, level) in LEVELS[..7].iter().enumerate() {
+        let (first, second) = (drift(2 * pair) * level, drift(2 * pair) * 1.01 * level);
+        let (before, after) = if pair % 2 == 0 {
+            (first, second)
+        } else {
+            (second, first)
+        };
+        earlier.push(before);
+        later.push(after * 1.1);
+    }
+    let with = |in_pairs| {
+        let options = Options {
+            in_pairs,
+            ..Options::default()
+        };
+        compare(&side("before", &earlier), &side("after", &later), &options)
+    };
+    let apart = with(false);
+    assert_eq!(
+        (apart.verdict.word, apart.pairs),
+        (Word::NoDifferenceProven, None)
+    );
+    let pairs = with(true);
+    assert_eq!(
+        (pairs.verdict.word, pairs.pairs),
+        (Word::Regression, Some(7)),
+        "{pairs:?}"
+    );
+    for name in ["median", "p99"] {
+        let row = row(&pairs, name);
+        assert_eq!((row.arrangements, row.exact), (Some(64), true));
+        assert_eq!(row.p_adjusted(), row.p_westfall_young);
+        let effect = row.effect.unwrap();
+        let (low, high) = (effect.low.unwrap(), effect.high.unwrap());
+        assert!(
+            1.08 < low && low < 1.1 && 1.1 < high && high < 1.12,
+            "{row:?}"
+        );
+    }
+    // A side that has one run more is in no pairs, nor are five.
+    for (before, after) in [(&earlier[..6], &later[..7]), (&earlier[..5], &later[..5])] {
+        let options = Options {
+            in_pairs: true,
+            ..Options::default()
+        };
+        let comparison = compare(&side("before", before), &side("after", after), &options);
+        assert_eq!(comparison.pairs, None);
+    }
+    let mut lacks = side("after", &later);
+    lacks.runs[3].p99 = None;
+    let options = Options {
+        in_pairs: true,
+        ..Options::default()
+    };
+    let comparison = compare(&side("before", &earlier), &lacks, &options);
+    assert_eq!(comparison.verdict.word, Word::Regression);
+    assert!(row(&comparison, "p99").text.ends_with("has no p99"));
+}
+
 #[test]
 fn sides_swapped_invert_the_ratio() {
     let (there, back) = (
@@ -386,6 +452,7 @@ prop_compose! {
             name: "r".to_owned(),
             within: 0,
             median,
+            p10: decile,
             p99,
             p999,
             max,
@@ -419,8 +486,13 @@ fn any_side() -> impl Strategy<Value = Side> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn any_runs_give_an_answer(before in any_side(), after in any_side(), seed in any::<u64>(), margin in any::<f64>()) {
-        let options = Options { seed, margin, permutations: 50, resamples: 50, ..Options::default() };
+    fn any_runs_give_an_answer(
+        before in any_side(), mut after in any_side(), seed in any::<u64>(), margin in any::<f64>(), in_pairs in any::<bool>(),
+    ) {
+        if in_pairs {
+            after.runs.truncate(before.runs.len());
+        }
+        let options = Options { seed, margin, in_pairs, permutations: 50, resamples: 50, ..Options::default() };
         let comparison = compare(&before, &after, &options);
         let text = &comparison.verdict.text;
         prop_assert!(text.starts_with(&comparison.verdict.word.to_string()), "{}", text);
@@ -428,12 +500,12 @@ proptest! {
             prop_assert!(!row.text.is_empty());
             if let Some(p) = row.p {
                 prop_assert!(p > 0.0 && p <= 1.0);
-                prop_assert!(row.p_holm.unwrap() >= p && row.p_bh.unwrap() >= p);
+                prop_assert!(row.p_adjusted().unwrap() >= p && row.p_holm.unwrap() >= p && row.p_bh.unwrap() >= p);
             }
             if let Some(effect) = row.effect {
                 let value = effect.value.unwrap_or(f64::INFINITY);
-                prop_assert!(effect.low.is_none_or(|low| low <= value && low.is_finite()));
-                prop_assert!(effect.high.is_none_or(|high| high >= value && high.is_finite()));
+                prop_assert!(effect.low.is_none_or(|low| low <= value && low.is_finite()), "{:?}", row);
+                prop_assert!(effect.high.is_none_or(|high| high >= value && high.is_finite()), "{:?}", row);
             }
         }
         // The margin may be anything here; all else must have a form in JSON.

@@ -85,8 +85,17 @@ pub(super) fn share(as_far: usize, arrangements: usize, exact: bool) -> f64 {
     (as_far + own) as f64 / (arrangements + own) as f64
 }
 
+/// Returns the distance beyond which the probability is at most `level`, of distances from the farthest on; `None` if there are too
+/// few arrangements.
+pub(super) fn critical(far: &[f64], exact: bool, level: f64) -> Option<f64> {
+    let own = usize::from(!exact);
+    let most = (level * (far.len() + own) as f64 + 1e-9).floor() as usize;
+    let next = far.get(most.checked_sub(own)?)?;
+    next.is_finite().then_some(*next)
+}
+
 /// Halves the way from `inside` to `outside`, and returns the last effect that the test does not tell from the sides' own.
-pub(super) fn last_inside(mut inside: f64, mut outside: f64, told: impl Fn(f64) -> bool) -> f64 {
+fn last_inside(mut inside: f64, mut outside: f64, told: impl Fn(f64) -> bool) -> f64 {
     for _ in 0..64 {
         let middle = f64::midpoint(inside, outside);
         match told(middle) {
@@ -164,9 +173,7 @@ impl Distribution {
     /// Returns the distance beyond which the probability is at most `level`; `None` if there are too few
     /// arrangements.
     fn critical(&self, level: f64) -> Option<f64> {
-        let most = (level * (self.far.len() + self.own()) as f64 + 1e-9).floor() as usize;
-        let next = self.far.get(most.checked_sub(self.own())?)?;
-        next.is_finite().then_some(*next)
+        critical(&self.far, self.exact, level)
     }
 }
 

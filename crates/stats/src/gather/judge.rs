@@ -148,6 +148,7 @@ impl Judge {
             conditions: Vec::new(),
             warnings,
             missing: Vec::new(),
+            pairs: None,
             looked: Some(Looked {
                 units: self.units,
                 cpu: self.plan.cpu,
@@ -310,6 +311,7 @@ impl Judged {
             effect,
             p: Some(p),
             p_holm: Some((p * endpoints).min(1.0)),
+            p_westfall_young: None,
             p_bh: None,
             arrangements: None,
             exact: false,
