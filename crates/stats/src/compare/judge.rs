@@ -25,8 +25,8 @@ use super::side::MEAN;
 use super::steps;
 use super::two::arrangements;
 
-/// Occasions per side that can prove a difference in up to six endpoints.
-const ENOUGH: u32 = 5;
+/// Occasions per side that can prove a difference, in pairs and in up to six endpoints in none.
+const ENOUGH: u32 = 6;
 
 /// Gives each row its adjusted probabilities, and its word if it was tested and is `no difference proven` so far;
 /// then gives the verdict over all rows. `sizes` are the numbers of runs of the sides.
