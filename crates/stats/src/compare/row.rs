@@ -150,21 +150,23 @@ fn of_two(kind: Kind, scale: Scale, row: &mut Row, options: &Options) -> Result<
     [
         (row.before, row.before_interval),
         (row.after, row.after_interval),
-    ] = [before, after].map(|mut side| match kind {
-        Kind::Ranks => {
-            side.sort_unstable_by(f64::total_cmp);
-            let ends = of_median(&side, options.resamples, options.seed);
-            let back = |value: f64| match logs {
-                true => value.exp(),
-                false => value,
-            };
-            let value = quantile::median_of_sorted(&side).map(back);
-            let value = value.filter(|value| value.is_finite());
-            (value, interval(value, ends, back))
-        }
-        Kind::Means => {
-            let mean = side.iter().sum::<f64>() / side.len() as f64 * unit;
-            (Some(mean).filter(|mean| mean.is_finite()), None)
+    ] = [before, after].map(|mut side| {
+        side.sort_unstable_by(f64::total_cmp);
+        match kind {
+            Kind::Ranks => {
+                let ends = of_median(&side, options.resamples, options.seed);
+                let back = |value: f64| match logs {
+                    true => value.exp(),
+                    false => value,
+                };
+                let value = quantile::median_of_sorted(&side).map(back);
+                let value = value.filter(|value| value.is_finite());
+                (value, interval(value, ends, back))
+            }
+            Kind::Means => {
+                let mean = side.iter().sum::<f64>() / side.len() as f64 * unit;
+                (Some(mean).filter(|mean| mean.is_finite()), None)
+            }
         }
     });
     let value = match &test {
