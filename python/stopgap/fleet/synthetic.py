@@ -34,6 +34,9 @@ LENGTHS = ("duration_ns", "cpu_time_ns", "run_delay_ns")
 #: Columns with the number of a process or thread.
 NUMBERS = ("pid", "tid", "next_tid", "previous_tid", "waker_tid", "target_tid", "target_pid", "old_tid", "parent_pid", "holder_tid")
 
+#: Numbers of threads are below this (`include/linux/threads.h`, PID_MAX_LIMIT).
+LARGEST_PID = 4 << 20
+
 KERNELS = ("6.6.30-fleet", "6.12.9-fleet")
 
 DEVICES = (("laptop-a", "Fleet CPU 8", 8, 16), ("laptop-b", "Fleet CPU 16", 16, 32), ("board-c", "Fleet SoC 4", 4, 4))
@@ -125,8 +128,10 @@ def _changed(table: Any, copy: int, first: int, scale: float, boot: int, later: 
         elif field.name in LENGTHS:
             column = pc.cast(pc.floor(pc.multiply(pc.cast(column, pa.float64()), scale)), field.type)
         elif field.name in NUMBERS and copy:
-            moved = pc.is_in(column, begun)
-            column = pc.if_else(moved, pc.add(column, pa.scalar(copy * 4_200_000, field.type)), column)
+            # Beyond the kernel's largest number, and counted on from copy to copy: a short recording is repeated a thousand times.
+            place = pc.index_in(column, value_set=begun)
+            moved = pc.add(pc.cast(place, pa.int64()), LARGEST_PID + (copy - 1) * len(begun)).cast(field.type)
+            column = pc.if_else(pc.is_valid(place), moved, column)
         else:
             continue
         table = table.set_column(at, field, column)
