@@ -25,10 +25,13 @@ from . import rows
 from .manifest import MANIFEST, Index, encoded, save, scan
 from .store import FleetError, Scratch, Store
 
-#: Memory of a task: this many bytes, and so many times the size of its trace. checks/fleet/memory measures 147 MiB, 5.8 times the file, and
-#: up to 46 MiB more. The rest is what a worker of Ray keeps between traces: it had up to 548 MiB.
-BASE_BYTES = 600 << 20
+#: Memory of a task: this many bytes, and so many times the size of its trace. checks/fleet/memory measures 140 MiB, 5.6 times the file, and
+#: up to 53 MiB more. The rest is what a worker of Ray keeps between traces: it had up to 331 MiB.
+BASE_BYTES = 400 << 20
 BYTES_PER_BYTE = 8
+
+#: A worker of Ray has some 23 threads, and glibc a heap for each: what a trace leaves in one of them grew to 800 MiB after 200 traces.
+ONE_HEAP = {"MALLOC_ARENA_MAX": "1"}
 
 #: How often a trace is tried whose process dies.
 TRIES = 6
@@ -146,7 +149,7 @@ def explain(
         address: of the Ray cluster, as `auto` or `ray://host:10001`; default is $RAY_ADDRESS, else Ray starts here.
         top, frame_marker, request: as of `stopgap.explain`.
 
-    Costs: CPU time and bytes for each trace are in the returned `Run`; a task asks for 600 MiB and 8 times its trace's size.
+    Costs: CPU time and bytes for each trace are in the returned `Run`; a task asks for 400 MiB and 8 times its trace's size.
     """
     import stopgap
 
@@ -492,7 +495,7 @@ def _ray(jobs: list[Job], workers: int | None, address: str | None) -> Iterator[
         if cpus < 1 or room < BASE_BYTES:
             raise FleetError(f"the Ray cluster has {cpus} CPUs and {room >> 20} MiB for a task: start a node with more")
         yield None
-        remote = ray.remote(num_cpus=1, max_retries=TRIES - 1)(task)
+        remote = ray.remote(num_cpus=1, max_retries=TRIES - 1, runtime_env={"env_vars": ONE_HEAP})(task)
         most = AHEAD * min(workers or cpus, cpus) if ours else (workers or AHEAD * cpus)
         waiting: list[Job] = list(reversed(jobs))
         under_way: dict[Any, Job] = {}
