@@ -53,19 +53,22 @@
 //!   magazines do not answer gives the map up to 4 ranges, too: ranges that wait would push others out of the zone. Once an
 //!   alignment was asked for, each request gets the least aligned that does: places that are aligned well are few, and taken by
 //!   what need not be there they are missing until it is freed.
-//! * **Alignment** (`search`): what is as long as its alignment goes to the shortest hole that is aligned, of 8 in each of 12
-//!   classes, 40 in all. For other sizes and alignments of 64 pages and more 8 of the places that are aligned are looked at
-//!   first, one after the other.
+//! * **Alignment** (`search`, `aligned`): what is as long as its alignment, or a multiple, goes to the shortest hole that is aligned,
+//!   of 8 in each of 12 classes, 40 in all. Other sizes with alignments of 64 pages and more find long holes by an index: it knows the
+//!   best aligned page of each hole, and how many pages follow. The first such request begins the index. A request for up to 64
+//!   pages first looks at 8 of the places that are aligned, one after the other.
 //!
 //! # Cost
 //!
 //! * Free: constant, but for the look-up of a tile and of a neighbour in another tile, at most 6 levels each.
 //! * Place without alignment and limits: at most 64 classes of short holes, 16 leaves for the topmost long one, 8 long holes for the
 //!   shortest, and, where nothing else fits, 256. A descent of at most 6 levels each.
-//! * Place with them: besides, 8 places and 40 holes that may do, 8 short and 8 long ones within limits, one of each class that must, and 256 before it fails.
+//! * Place with them: besides, 8 places, 40 holes that may do and 6 that the index by alignment or a length finds, 8 short and 8 long ones
+//!   within limits, one of each class that must, and 256 before it fails.
 //! * The request that fails first after a window has become full gives the map what magazines keep, 1,024 ranges at most.
 //!
-//! Memory: 3.9 KiB for 8,192 pages where something begins, 0.48 bytes a page; about 35 KiB besides. Tiles are kept for reuse
+//! Memory: 3.9 KiB for 8,192 pages where something begins, 0.48 bytes a page; about 35 KiB besides. The index by
+//! alignment takes 1 KiB a tile where a long hole starts, and 20 KiB besides. Tiles are kept for reuse
 //! when nothing begins there any more. Ranges of more than a tile have one each: they are as cheap in instructions,
 //! but each lies in a cache line, and in a page, of its own.
 //! `docs/questions/placement.md` has the figures, beside other allocators', and the command that prints them.
@@ -104,8 +107,9 @@
 //!   requests fail instead of 0.001, and the span is 1.32 times what is held instead of 1.14.
 //! * Only the topmost hole of a class looked at for an alignment: holes that are not aligned stay there and hide others. In
 //!   `natural-1.2` the span is 1.21 times what is held instead of 1.06.
-//! * Of each of 32 classes 8 holes looked at for an alignment, and 48 places: for 1 to 512 pages aligned to 4 KiB to 4 MiB the span is 1.22
-//!   times what is held instead of 1.32, but it takes 260 ns instead of 150, and 16 us at worst.
+//! * Of each of 32 classes 8 holes looked at for an alignment, and 48 places, instead of an index: for 1 to 512 pages aligned to
+//!   4 KiB to 4 MiB the span is 1.22 times what is held instead of 1.12, it takes twice the time, and 16 us at worst.
+//! * The index by alignment with 16 classes an octave instead of 8: the same span, and lists that are empty more often.
 //! * A zone of what is held and no more: a thread that frees all of its few ranges and places as many again finds magazines empty,
 //!   58 ns a pair instead of 16.
 //! * Magazines of a program of few ranges that keep what they like: in `frag` of 100 ranges the span is 4.9 times what is held

@@ -184,6 +184,12 @@ impl Map {
         if self.check_lists(segments)? != long {
             return Err(format!("{long} long holes, but not as many in lists"));
         }
+        let holes = segments.iter().filter(|one| one.2 == Start::Hole);
+        let holes: Vec<Hole> = holes
+            .map(|&(start, end, _)| Hole { start, end })
+            .filter(|hole| *hole != self.victim)
+            .collect();
+        self.check_aligned(&holes)?;
         self.check_node(0, self.levels).map(|_| ())
     }
 

@@ -19,6 +19,7 @@
 //! address as well: `octaves` says for each leaf and child which octave no long hole there exceeds. It rises when a hole
 //! comes and falls when a search finds that it is too high.
 
+mod aligned;
 mod change;
 mod descent;
 mod index;
@@ -103,6 +104,7 @@ impl Hole {
     }
 }
 
+pub(super) use aligned::coarse;
 pub(super) use lists::Found;
 
 /// A range or a hole that starts at a page.
@@ -151,6 +153,8 @@ pub(super) struct Map {
     pub(super) first: Vec<u32>,
     /// No long hole starts above this page.
     pub(super) long_top: u64,
+    /// Long holes by alignment.
+    aligned: aligned::ByAlignment,
     /// Tile number and its place in `tiles`, by the number's low bits.
     recent: Vec<(u32, u32)>,
     /// The hole that the index leaves out: what was left when a range was last cut from a hole. The next
@@ -211,6 +215,7 @@ impl Map {
             long: classes::Set::NONE,
             first: Vec::new_in(memory),
             long_top: 0,
+            aligned: aligned::ByAlignment::new_in(memory),
             recent: Vec::new_in(memory),
             victim: NO_VICTIM,
             propagated: 0,
@@ -416,6 +421,7 @@ impl Map {
     /// Bytes of memory, by capacity.
     pub(super) fn memory(&self) -> usize {
         self.tiles.memory()
+            + self.aligned.memory()
             + self.nodes.len() * size_of::<Node>()
             + self.nodes.capacity() * size_of::<Box<Node>>()
             + (self.spare.capacity() + self.first.capacity()) * size_of::<u32>()

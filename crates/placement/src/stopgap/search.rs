@@ -4,10 +4,10 @@ use crate::contract::{Direction, Need, Space};
 
 use super::Stopgap;
 use super::class::{CLASSES, EXACT, class_of, octave_of};
-use super::map::{Found, Hole, Start};
+use super::map::{Found, Hole, Start, coarse};
 use crate::classes::class_of as long_class;
 
-/// Least alignment, less one page, at which places are probed rather than holes.
+/// Least alignment, less one page, of which there are few places: they are probed, or found by the index.
 const PROBED: u64 = 63;
 /// Places probed.
 const PROBES: u32 = 8;
@@ -19,6 +19,8 @@ const ALIGNED_TRIES: u32 = 12;
 const ALIGNED_TRIES_PER_CLASS: u32 = 8;
 /// Holes tested of all these classes together: each may lie in lines of the cache that nobody used lately.
 const ALIGNED_LOOKS: u32 = 40;
+/// Classes of lengths that may do of which the first hole is tested beside the index by alignment.
+const LENGTHS: u32 = 4;
 /// Short holes tested, of one class, before the next class is tried.
 const TRIES_PER_CLASS: u32 = 2;
 /// Holes tested, short and long, before only those are looked at that must fit.
@@ -264,8 +266,11 @@ impl Stopgap {
         let zone = self.map.zone;
         // A range that is as long as its alignment leaves a hole that is aligned.
         let natural = want.pages & want.mask == 0;
-        if want.mask >= PROBED
+        let few = want.mask >= PROBED;
+        // The index has no short holes.
+        if few
             && !natural
+            && want.pages <= EXACT
             && let Some(start) = self.probe(want)
         {
             self.was_in_zone(start >= zone);
@@ -296,6 +301,13 @@ impl Stopgap {
                 }
             }
         }
+        if (few || want.pages > EXACT && self.map.indexes_alignments())
+            && !natural
+            && let Some(start) = self.by_alignment(want)
+        {
+            self.was_in_zone(start >= zone);
+            return Some(start);
+        }
         let sure = long_class(padded.max(EXACT + 1)) + 1;
         let mut from = long_class(likely.max(EXACT + 1));
         while let Some(class) = self.map.long.first_from(from) {
@@ -314,7 +326,7 @@ impl Stopgap {
             }
         }
         if natural
-            && want.mask >= PROBED
+            && few
             && let Some(start) = self.probe(want)
         {
             self.was_in_zone(start >= zone);
@@ -368,6 +380,51 @@ impl Stopgap {
             }
             (None, None) => None,
         }
+    }
+
+    /// Takes from the long hole of the lowest class that does: by its pages from the best aligned one on, by its length if some of
+    /// the shortest holes happen to be aligned, or by a length that must do. The victim is one of them.
+    #[inline(never)]
+    fn by_alignment(&mut self, want: &Want) -> Option<u64> {
+        let base = self.space.window().start >> self.shift;
+        if want.residue != base.wrapping_neg() & want.mask {
+            return None;
+        }
+        self.map.index_alignments(base);
+        self.work.visited += 1;
+        let mut best = self.map.aligned_hole(want.mask.count_ones(), want.pages);
+        let padded = (want.pages + want.mask).max(EXACT + 1);
+        let sure = long_class(padded - 1) + 1;
+        // Half of the holes of this length do.
+        let mut from = long_class((want.pages + want.mask / 2).max(EXACT + 1));
+        let mut tries = 0;
+        while let Some(class) = self.map.long.first_from(from) {
+            if best.is_some_and(|(least, _)| coarse(class) > least) {
+                break;
+            }
+            self.work.visited += 1;
+            let hole = self.map.first_of(class).hole;
+            if class >= sure || want.within(hole.start, hole.end).is_some() {
+                best = Some((coarse(class), hole));
+                break;
+            }
+            tries += 1;
+            from = class + 1;
+            if tries == LENGTHS {
+                from = from.max(sure);
+            }
+        }
+        let victim = self.map.victim;
+        if best.is_none_or(|(least, _)| coarse(long_class(victim.pages())) <= least)
+            && let Some(start) = want.within(victim.start, victim.end)
+        {
+            self.map.take_within_victim(start, start + want.pages);
+            return Some(start);
+        }
+        let (_, hole) = best?;
+        let start = want.within(hole.start, hole.end)?;
+        self.map.take(hole, start, start + want.pages);
+        Some(start)
     }
 
     /// A large alignment leaves so few places that they are looked at one after the other, downwards from

@@ -162,6 +162,43 @@ fn a_request_looks_at_a_bounded_number_of_holes() {
     stopgap.check().unwrap();
 }
 
+/// 400 holes have 200 pages. A request finds each of the few where a multiple of 1,024 leaves 96 pages, without a walk.
+#[test]
+fn the_few_holes_that_are_aligned_are_found() {
+    let mut stopgap = Stopgap::new(space(0x7000, 1 << 20));
+    let request = Request {
+        alignment: 1024 * 0x1000,
+        ..Request::of(96 * 0x1000)
+    };
+    // The first begins the index.
+    let first = stopgap.place(&request).unwrap();
+    stopgap.free(first).unwrap();
+    let holes: Vec<Range> = (0..400)
+        .map(|_| {
+            let range = place(&mut stopgap, 200);
+            place(&mut stopgap, 1);
+            range
+        })
+        .collect();
+    for &range in &holes {
+        stopgap.free(range).unwrap();
+    }
+    let aligned = |hole: &&Range| {
+        let start = hole.start.next_multiple_of(request.alignment);
+        start + request.size <= hole.end
+    };
+    let few = holes.iter().filter(aligned).count();
+    assert!((10..100).contains(&few), "{few}");
+    for _ in 0..few {
+        let visited = stopgap.work().visited;
+        let range = stopgap.place(&request).unwrap();
+        let inside = |hole: &Range| hole.start <= range.start && range.end <= hole.end;
+        assert!(holes.iter().any(inside), "{range:?}");
+        assert!(stopgap.work().visited - visited <= 8);
+    }
+    stopgap.check().unwrap();
+}
+
 #[test]
 fn a_tile_fits_a_page() {
     assert!(size_of::<tile::Tile>() <= 4_096);

@@ -124,6 +124,14 @@ pub(super) struct Link {
     pub(super) previous: u32,
 }
 
+impl Link {
+    /// No neighbours, where names count from 1.
+    pub(super) const NONE: Link = Link {
+        next: 0,
+        previous: 0,
+    };
+}
+
 /// The word of a bit.
 #[inline]
 pub(super) const fn word_of(bit: u32) -> usize {
@@ -161,6 +169,8 @@ pub(super) struct Tile {
     pub(super) number: u32,
     /// The node above it.
     pub(super) parent: u32,
+    /// The number, counted from 1, of the links that the index by alignment has for its long holes; 0 where it has none.
+    pub(super) aligned: u32,
 }
 
 #[allow(unsafe_code)]

@@ -83,6 +83,9 @@ impl Map {
             }
         }
         *self.link(new) = link;
+        if self.aligned.is_used() {
+            self.add_aligned(hole, at);
+        }
     }
 
     /// Notes above the tile `number` that a hole of `octave` starts in it.
@@ -104,6 +107,11 @@ impl Map {
     /// The index loses a long hole of `pages` pages, which starts at `at`.
     #[inline]
     pub(super) fn remove_long(&mut self, pages: u64, at: Place) {
+        if self.aligned.is_used() {
+            let start = self.page(at);
+            let end = start + pages;
+            self.remove_aligned(Hole { start, end }, at);
+        }
         let Link { next, previous } = *self.link(name(at));
         if next != NONE {
             self.link(next).previous = previous;
