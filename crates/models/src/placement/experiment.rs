@@ -30,6 +30,9 @@ use super::rows;
 
 /// Operations at the start of a batch that are not timed, at most; an eighth of a short one.
 const WARM: usize = 2_048;
+/// Operations between two readings of the span. Of a program that repeats itself each 100,000 operations a reading after each batch
+/// says little.
+const SPANNED: usize = 1 << 12;
 
 /// Measured operations of a repetition that are timed alone, in whole batches: more than twice what a
 /// p99.99 needs.
@@ -84,7 +87,7 @@ pub struct Settings {
     /// Measured operations that each repetition after the first times in batches, in whole batches: the first ones of a long stream
     /// say how times scatter.
     pub repeated: u64,
-    /// Whether to read used bytes and span after every batch, and to time all operations alone, not only [`SINGLES`].
+    /// Whether to read used bytes and span in a pass more, and to time all operations alone, not only [`SINGLES`].
     pub thorough: bool,
 }
 
@@ -148,7 +151,7 @@ pub(super) struct Shown {
     pub(super) singles: Vec<Histogram>,
     /// The time of each operation in its fastest repetition.
     pub(super) least: Vec<u32>,
-    /// Bytes held, and from the first to the last, after each batch of the first pass.
+    /// Bytes held, and from the first to the last, after each batch of a pass of its own.
     pub(super) spans: Vec<(u64, u64)>,
     /// Nanoseconds of the maps of each round that is long enough to be timed by itself: those that come
     /// before its first unmap.
@@ -182,7 +185,24 @@ impl Experiment<'_> {
         let mut shown: Vec<Shown> = Vec::new();
         let mut kept = Kept::default();
         let mut interrupted = false;
+        let mut spans = Vec::new();
+        if settings.thorough {
+            // By itself: times of such short batches would be those of cold caches.
+            let part = Part {
+                most: u64::MAX,
+                single: None,
+                spans: true,
+            };
+            let limits = limits(settings, 0, passes);
+            let mut unused = Kept::default();
+            let (done, whole) = self.pass(entries, limits, settings, part, meter, &mut unused)?;
+            spans.extend(done.into_iter().map(|shown| shown.spans));
+            interrupted = !whole;
+        }
         for pass in 0..passes {
+            if interrupted {
+                break;
+            }
             let single = (pass % 2 == 1).then_some(cost);
             let most = match single {
                 None if pass == 0 => u64::MAX,
@@ -190,7 +210,11 @@ impl Experiment<'_> {
                 Some(_) if settings.thorough => u64::MAX,
                 Some(_) => SINGLES,
             };
-            let part = Part { most, single };
+            let part = Part {
+                most,
+                single,
+                spans: false,
+            };
             (meter.progress)(pass as f64 / passes as f64);
             let limits = limits(settings, pass, passes);
             let (done, whole) = self.pass(entries, limits, settings, part, meter, &mut kept)?;
@@ -201,6 +225,9 @@ impl Experiment<'_> {
                 interrupted = true;
                 break;
             }
+        }
+        for (shown, spans) in shown.iter_mut().zip(spans) {
+            shown.spans = spans;
         }
         Ok(Outcome {
             rows: rows::rows(self, entries, &shown),
@@ -215,18 +242,25 @@ impl Experiment<'_> {
         entries: &[Entry],
         limits: Limits,
         settings: Settings,
-        Part { most, single }: Part,
+        part: Part,
         meter: &Meter<'_>,
         kept: &mut Kept,
     ) -> Result<(Vec<Shown>, bool), ReplayError> {
+        let Part {
+            most,
+            single,
+            spans,
+        } = part;
         let mut runners = self.runners(entries, limits);
         let running = runners.iter().filter(|r| r.execution.is_some()).count() as u64;
         let mut stream = match kept.whole {
             true => None,
             false => Some((self.events)().map_err(ReplayError::Source)?),
         };
-        let spans = settings.thorough && single.is_none() && stream.is_some();
         let mut compiler = Compiler::new(self.scene.space, self.scene.direction);
+        if spans {
+            compiler = compiler.in_batches_of(SPANNED);
+        }
         let mut read = Batch::default();
         let (mut operations, mut ended) = (0, false);
         let (mut turn, mut measuring, mut whole, mut measured) = (0, false, true, 0);
@@ -364,6 +398,8 @@ struct Part {
     most: u64,
     /// Whether each is timed alone, less so many nanoseconds.
     single: Option<u64>,
+    /// Whether the span is read after each batch, and batches are short.
+    spans: bool,
 }
 
 /// An allocator in one pass.

@@ -209,6 +209,8 @@ impl Names {
 pub struct Compiler {
     space: Space,
     direction: Direction,
+    /// Operations in a batch at most.
+    batch: usize,
     names: Names,
     live: Vec<Option<Live>>,
     vacant: Vec<u32>,
@@ -232,6 +234,7 @@ impl Compiler {
         Compiler {
             space,
             direction,
+            batch: BATCH,
             names: Names::default(),
             live: Vec::new(),
             vacant: Vec::new(),
@@ -243,6 +246,13 @@ impl Compiler {
             only_maps: true,
             held: None,
         }
+    }
+
+    /// Fills batches with at most `operations`, up to [`BATCH`].
+    #[must_use]
+    pub fn in_batches_of(mut self, operations: usize) -> Compiler {
+        self.batch = operations.clamp(1, BATCH);
+        self
     }
 
     /// Slots that were live at one time at most.
@@ -258,7 +268,7 @@ impl Compiler {
             .map(|live| live.map_or(0, |live| live.size))
     }
 
-    /// Fills `batch` with what comes next, up to [`BATCH`] operations or the next change of phase.
+    /// Fills `batch` with what comes next, up to a whole batch or the next change of phase.
     /// `false` where nothing is left.
     ///
     /// # Errors
@@ -274,7 +284,7 @@ impl Compiler {
         if let Some((operation, event)) = self.held.take() {
             batch.push(operation, event);
         }
-        while !self.over && batch.operations.len() < BATCH {
+        while !self.over && batch.operations.len() < self.batch {
             let at = self.event;
             let error = |what| StreamError { event: at, what };
             let Some(event) = events.next() else {

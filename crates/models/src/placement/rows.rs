@@ -16,7 +16,7 @@ pub struct Measured {
     pub row: PlacementRow,
     /// Nanoseconds an operation in each repetition, the driver's taken off.
     pub runs: Vec<f64>,
-    /// Bytes held, and from the first to the last, after each batch; empty unless [`thorough`].
+    /// Bytes held, and from the first to the last, each 4,096 operations; empty unless [`thorough`].
     ///
     /// [`thorough`]: super::Settings::thorough
     pub spans: Vec<(u64, u64)>,

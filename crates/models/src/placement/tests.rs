@@ -343,3 +343,20 @@ fn repetitions_of_a_long_stream_are_short() {
     let fewer = freed(u64::MAX) - freed(1);
     assert_eq!(fewer, BATCH as u64); // of two batches half are frees
 }
+
+/// Spans are read in a pass of their own, so that times are those of long batches.
+#[test]
+fn spans_are_read_often() {
+    let entries = [Entry::policy(Name::BestFit)];
+    let settings = Settings {
+        thorough: true,
+        ..settings()
+    };
+    let operations = 3 * BATCH as u64;
+    let outcome = workload(Workload::Frag, 100, operations, &entries, settings);
+    let row = &outcome.rows[0];
+    assert_eq!((row.row.operations, row.spans.len()), (operations, 48));
+    assert!(row.spans.iter().all(|(used, span)| used < span));
+    assert!(row.spans.windows(2).any(|two| two[0] != two[1]));
+    assert_eq!(row.runs.len(), 2);
+}
