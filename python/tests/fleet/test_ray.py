@@ -109,6 +109,20 @@ def test_killed_workers_and_a_killed_driver_change_nothing(tmp_path):
     assert results(out / "explain") == results(local / "explain")
 
 
+def test_a_worker_has_one_heap(traces, tmp_path):
+    # With glibc's heap for each thread a worker grew to 800 MiB.
+    driver, one = started(traces, tmp_path / "out"), set()
+    while driver.poll() is None:
+        for pid, words in ray_processes().items():
+            if words.startswith(b"ray::task"):
+                try:
+                    one.add(b"MALLOC_ARENA_MAX=1" in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+                except OSError:
+                    pass
+        time.sleep(0.005)
+    assert (driver.returncode, one) == (0, {True}), driver.stderr.read()
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "auto"])
 def test_a_cluster_that_refuses(traces, tmp_path, address):
     words = ["explain", str(traces), "-o", str(tmp_path / "out"), "--engine", "ray", "--address", address]
