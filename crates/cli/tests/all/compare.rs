@@ -398,8 +398,8 @@ fn records_are_compared_where_they_answer_the_same_question() {
 }
 
 /// A histogram of cyclictest does not say whether it is in us or ns.
-/// Occasions that drift by 5 % each hide a change of 10 %, unless neighbours in time are compared: pairs, whatever the files' names.
-/// Where one side is always first, the drift would look like a change, and nothing is said.
+/// Occasions that drift by 5 % each hide a change of 10 %, unless neighbours in time are compared as pairs. The files' names do not
+/// matter. Where one side is always first, the drift would look like a change, and the files are in no pairs.
 #[test]
 fn files_made_in_turn_are_pairs() {
     let run = Run::new();

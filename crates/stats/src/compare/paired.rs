@@ -21,7 +21,7 @@ use stopgap_events::random::Random;
 
 use super::record::{Effect, Scale};
 use super::resample::Ends;
-use super::two::{EXACT, Kind, critical, share, with_same};
+use super::two::{EXACT, Kind, UNBOUNDED, critical, fieller, share, with_same};
 use super::{LEVEL, Options};
 
 /// Pairs that can prove a change: the probability of 6 is 1 in 32.
@@ -306,12 +306,8 @@ impl Pairs {
 
     /// The effects of which the statistic stays within the critical value.
     fn ends(&self, of_all: &OfAll) -> Ends {
-        let unbounded = Ends {
-            low: f64::NEG_INFINITY,
-            high: f64::INFINITY,
-        };
         let Some(critical) = of_all.critical else {
-            return unbounded;
+            return UNBOUNDED;
         };
         let (value, c) = (self.value(), critical * critical);
         let [x, y] = self.sums;
@@ -320,26 +316,7 @@ impl Pairs {
         let square = x * x - c * product(|[x, _]| x * x);
         let linear = x * y - c * product(|[x, y]| x * y);
         let constant = y * y - c * product(|[_, y]| y * y);
-        let under = (linear * linear - square * constant).max(0.0).sqrt();
-        let roots = [(linear - under) / square, (linear + under) / square];
-        let (low, high) = (roots[0].min(roots[1]), roots[0].max(roots[1]));
-        let ends = match () {
-            () if !(low.is_finite() && high.is_finite()) => unbounded,
-            () if square > 0.0 => Ends {
-                low: low.min(value),
-                high: high.max(value),
-            },
-            // All but what is between the roots.
-            () if value >= high => Ends {
-                low: high,
-                ..unbounded
-            },
-            () if value <= low => Ends {
-                high: low,
-                ..unbounded
-            },
-            () => unbounded,
-        };
+        let ends = fieller(square, linear, constant, value);
         with_same(ends, value, self.same(), of_all.p <= LEVEL)
     }
 }

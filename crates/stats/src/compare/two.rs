@@ -345,10 +345,7 @@ impl Tested {
         }
         // |y - r x| < critical * sqrt(y_error + r^2 x_error), squared.
         let (square, linear, constant) = (x * x - c * x_error, x * y, y * y - c * y_error);
-        let under = (linear * linear - square * constant).max(0.0).sqrt();
-        let roots = [(linear - under) / square, (linear + under) / square];
-        let (low, high) = (roots[0].min(roots[1]), roots[0].max(roots[1]));
-        let ratio = y / x;
+        let ends = fieller(square, linear, constant, y / x);
         let log = |ratio: f64| {
             if ratio > 0.0 {
                 ratio.ln()
@@ -356,23 +353,38 @@ impl Tested {
                 f64::NEG_INFINITY
             }
         };
-        if square > 0.0 && low.is_finite() && high.is_finite() {
-            Ends {
-                low: log(low),
-                high: log(high),
-            }
-        } else if square < 0.0 && ratio >= high {
-            Ends {
-                low: log(high),
-                ..UNBOUNDED
-            }
-        } else {
-            UNBOUNDED
+        Ends {
+            low: log(ends.low),
+            high: log(ends.high),
         }
     }
 }
 
-const UNBOUNDED: Ends = Ends {
+/// Returns the effects around `value` of which `square * e^2 - 2 * linear * e + constant` is at most 0 (Fieller 1954).
+pub(super) fn fieller(square: f64, linear: f64, constant: f64, value: f64) -> Ends {
+    let under = (linear * linear - square * constant).max(0.0).sqrt();
+    let roots = [(linear - under) / square, (linear + under) / square];
+    let (low, high) = (roots[0].min(roots[1]), roots[0].max(roots[1]));
+    match () {
+        () if !(low.is_finite() && high.is_finite()) => UNBOUNDED,
+        () if square > 0.0 => Ends {
+            low: low.min(value),
+            high: high.max(value),
+        },
+        // All but what is between the roots.
+        () if value >= high => Ends {
+            low: high,
+            ..UNBOUNDED
+        },
+        () if value <= low => Ends {
+            high: low,
+            ..UNBOUNDED
+        },
+        () => UNBOUNDED,
+    }
+}
+
+pub(super) const UNBOUNDED: Ends = Ends {
     low: f64::NEG_INFINITY,
     high: f64::INFINITY,
 };
