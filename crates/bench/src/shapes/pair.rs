@@ -157,12 +157,11 @@ fn measure(flags: &RunFlags) -> Result<f64, String> {
             pairs(flags, take, give)
         }
         Way::Returns => {
-            // Only the thread that places takes this lock.
-            let policy = Apart(Mutex::new(Stopgap::new(space()?)));
+            // The thread that places has the policy to itself.
+            let mut policy = Apart(Stopgap::new(space()?));
             let returns: Returns<RING> = Returns::new();
             let take = |length: usize| {
-                let mut policy = policy.0.lock().unwrap_or_else(PoisonError::into_inner);
-                let given = returns.place(&mut *policy, &Request::of(length as u64));
+                let given = returns.place(&mut policy.0, &Request::of(length as u64));
                 Ok(given.map_err(text)?.start as usize)
             };
             let give = |at: usize, length: usize| {
@@ -207,14 +206,14 @@ fn alone_on(cpu: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// What is on cache lines of its own. Without it the stack puts the lock of the thread that places beside what the other one reads.
+/// What is on cache lines of its own. Without it the stack puts the policy of the thread that places beside what the other one reads.
 #[repr(align(128))]
 struct Apart<T>(T);
 
 /// Runs both threads; returns the median time of a pair, over parts.
 fn pairs(
     flags: &RunFlags,
-    take: impl Fn(usize) -> Result<usize, String> + Sync,
+    mut take: impl FnMut(usize) -> Result<usize, String>,
     give: impl Fn(usize, usize) -> Result<(), String> + Sync,
 ) -> Result<f64, String> {
     let cpus = Linux.cpus().map_err(text)?;
@@ -236,7 +235,7 @@ fn pairs(
             false => Ok(()),
         }
     };
-    let producer = || {
+    let mut producer = || {
         alone_on(first)?;
         let mut room = RING;
         let mut parts = vec![Instant::now()];
