@@ -11,7 +11,7 @@ use super::Stopgap;
 use super::class::{CLASSES, class_of, octave_of};
 use super::magazine::Magazines;
 use super::map::{Hole, Map, NO_VICTIM, Place, Start, tile_number};
-use super::tile::{Bits, LEAF, LEAVES, TILE};
+use super::tile::{Bits, LEAF, LEAF_WORDS, LEAVES, TILE, word_bit};
 
 impl Map {
     /// Starts of ranges and holes, in order.
@@ -21,8 +21,13 @@ impl Map {
         let mut found = Vec::new();
         for tile in tiles {
             let tile = &self.tiles[tile];
-            for bit in 0..LEAF * LEAVES as u32 {
-                if tile.cut.get(bit) {
+            for (leaf, word) in
+                (0..LEAVES).flat_map(|leaf| (0..LEAF_WORDS).map(move |word| (leaf, word)))
+            {
+                let mut left = tile.cut.word(leaf, word);
+                while left != 0 {
+                    let bit = word_bit(leaf, word) + left.trailing_zeros();
+                    left &= left - 1;
                     let start = if tile.hole.get(bit) {
                         Start::Hole
                     } else {
