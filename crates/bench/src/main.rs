@@ -89,6 +89,9 @@ enum Command {
     /// One run of `shapes --pair`.
     #[command(hide = true)]
     PairRun(shapes::pair::RunFlags),
+    /// One shape on ours alone, in a process of its own.
+    #[command(hide = true)]
+    ShapeRun(shapes::RunFlags),
     /// A cache of 8,000 buffers in the arena, mimalloc, jemalloc, glibc and mmap: CPU time, faults, peak, and what is held after
     /// most is freed; and a file that is mapped again. Status 2 where a goal is missed.
     Cache(cache::Flags),
@@ -177,6 +180,7 @@ impl Command {
             Command::Soak(flags) => soak::run(&flags),
             Command::Shapes(flags) => shapes::run(&flags),
             Command::PairRun(flags) => shapes::pair::run_one(&flags).map(|()| ExitCode::SUCCESS),
+            Command::ShapeRun(flags) => shapes::run_one(&flags).map(|()| ExitCode::SUCCESS),
             Command::Cache(flags) => cache::run(&flags),
             Command::CacheRun(flags) => cache::run_one(&flags),
             Command::Overhead(flags) => overhead::run(&flags),
