@@ -179,6 +179,19 @@ fn shapes_stand_beside_their_peers_and_goals() {
     assert_eq!((text.as_str(), status), ("", Some(1)));
 }
 
+/// What `shapes` runs where an operation took long, which no test can ask for.
+#[test]
+fn a_shape_runs_in_a_process_of_its_own() {
+    let run = |shape| {
+        let words = format!("shape-run --shape {shape} --operations 2000 --repetitions 1 --seed 1");
+        said(&words.split(' ').collect::<Vec<_>>())
+    };
+    let (text, status) = run("lifo");
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.trim().parse::<u64>().is_ok_and(|ns| ns > 0), "{text}");
+    assert_eq!(run("nothing").1, Some(1));
+}
+
 #[test]
 fn pairs_are_placed_and_freed_on_two_cpus() {
     let _alone = alone();

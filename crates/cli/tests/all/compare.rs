@@ -397,7 +397,6 @@ fn records_are_compared_where_they_answer_the_same_question() {
     }
 }
 
-/// A histogram of cyclictest does not say whether it is in us or ns.
 /// Occasions that drift by 5 % each hide a change of 10 %, unless neighbours in time are compared as pairs. The files' names do not
 /// matter. Where one side is always first, the drift would look like a change, and the files are in no pairs.
 #[test]
@@ -451,6 +450,7 @@ fn files_made_in_turn_are_pairs() {
     assert_eq!(document["pairs"], Value::Null);
 }
 
+/// A histogram of cyclictest does not say whether it is in us or ns.
 #[test]
 fn the_unit_of_a_text_can_be_said() {
     let run = Run::new();
