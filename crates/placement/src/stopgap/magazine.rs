@@ -5,13 +5,13 @@ use crate::memory::Vec;
 use super::class::EXACT;
 
 /// Ranges in a magazine.
-const ROUNDS: usize = 16;
+const ROUNDS: usize = 24;
 
-/// Keys of ranges, those from the count on 0: a line of the cache.
+/// Keys of ranges, those from the count on 0.
 ///
-/// A key is the start, counted in pages from the base of all magazines. It has 32 bits, so that all are compared with four instructions.
+/// A key is the start, counted in pages from the base of all magazines. It has 32 bits, so that four are compared with one instruction.
 #[derive(Clone, Copy)]
-#[repr(align(64))]
+#[repr(align(32))]
 struct Magazine([u32; ROUNDS]);
 
 /// Freed ranges that the map still has as taken, by their exact size.
@@ -151,15 +151,15 @@ impl Magazines {
             least &= if fits { reach(start) } else { u32::MAX };
         }
         // Where none fits, only a start that fits any alignment could be among these.
-        let mut found = 0u32;
+        let mut found = 0u64;
         for (at, &key) in keys.iter().enumerate() {
-            found |= u32::from(reach(key.wrapping_sub(origin)) == least) << at;
+            found |= u64::from(reach(key.wrapping_sub(origin)) == least) << at;
         }
         found &= (1 << count) - 1;
         if found == 0 {
             return None;
         }
-        let at = 31 - found.leading_zeros() as usize;
+        let at = 63 - found.leading_zeros() as usize;
         Some(self.remove(magazine, at))
     }
 
@@ -297,13 +297,14 @@ mod tests {
         }
         // A whole window of less has a key for each page.
         let mut small = Magazines::at_top(100);
-        for start in 0..16 {
+        let rounds = ROUNDS as u64;
+        for start in 0..rounds {
             assert!(small.push(1, start, true) == Push::Kept);
         }
-        assert!(small.push(1, 16, true) == Push::Full);
+        assert!(small.push(1, rounds, true) == Push::Full);
         assert_eq!(small.pop_within(1, 0, 3), Some(2));
         assert_eq!(small.pop_lowest(1), Some(0));
         assert_eq!(small.pop_lowest(1), Some(1));
-        assert_eq!(small.all().count(), 13);
+        assert_eq!(small.all().count(), ROUNDS - 3);
     }
 }
