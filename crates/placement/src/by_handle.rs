@@ -165,13 +165,12 @@ impl ByHandle {
         let pages = request.size.wrapping_add(page - 1) >> self.shift;
         // An alignment of 0 is less by one than the largest number.
         let number = if !is_simple || pages == 0 || aligned == u64::MAX {
-            self.asked(request)?
+            None
         } else if aligned < page {
             self.plain(pages)
         } else {
             self.aligned(&self.want(request, pages))
         };
-        // The error names a reason where even an empty space could not answer the request.
         let Some(number) = number else {
             return Err(self.refusal(request));
         };
@@ -248,29 +247,23 @@ impl ByHandle {
         Range::new(start, start + (pages << self.shift))
     }
 
-    /// Why a request has no range.
+    /// Why a request has no range: the reason where even an empty space could not answer it, what is lacked, or that all is taken.
     #[cold]
     fn refusal(&self, request: &Request) -> PlaceError {
-        match self.space.need(request) {
-            Ok(_) => PlaceError::Exhausted,
-            Err(why) => PlaceError::Impossible(why),
+        if let Err(why) = self.space.need(request) {
+            PlaceError::Impossible(why)
+        } else if request.limits.is_some() {
+            PlaceError::Lacks(Lack::Limits)
+        } else if request.hint.is_some() {
+            PlaceError::Lacks(Lack::Hint)
+        } else if request.direction != Direction::Any {
+            PlaceError::Lacks(Lack::Direction)
+        } else {
+            PlaceError::Exhausted
         }
     }
 
-    /// Places what is not simple.
-    #[cold]
-    fn asked(&mut self, request: &Request) -> Result<Option<u32>, PlaceError> {
-        self.space.need(request)?;
-        Err(PlaceError::Lacks(if request.limits.is_some() {
-            Lack::Limits
-        } else if request.hint.is_some() {
-            Lack::Hint
-        } else {
-            Lack::Direction
-        }))
-    }
-
-    /// A request of `pages` that is simple.
+    /// A request of `pages` that asks for an alignment and nothing else.
     #[inline]
     fn want(&self, request: &Request, pages: u64) -> Want {
         let mask = (request.alignment - 1) >> self.shift;
