@@ -67,8 +67,8 @@
 //!   within limits, one of each class that must, and 256 before it fails.
 //! * The request that fails first after a window has become full gives the map what magazines keep, 1,536 ranges at most.
 //!
-//! Memory: 3.9 KiB for 8,192 pages where something begins, 0.48 bytes a page; about 37 KiB besides. The index by
-//! alignment takes 1 KiB a tile where a long hole starts, and 20 KiB besides. Tiles are kept for reuse
+//! Memory: 3.9 KiB for 8,192 pages where something begins, 0.48 bytes a page; 43 to 48 KiB besides, by the size of the window.
+//! The index by alignment takes 1 KiB a tile where a long hole starts, and 20 KiB besides. Tiles are kept for reuse
 //! when nothing begins there any more. Ranges of more than a tile have one each: they are as cheap in instructions,
 //! but each lies in a cache line, and in a page, of its own.
 //! `docs/questions/placement.md` has the figures, beside other allocators', and the command that prints them.
@@ -189,7 +189,7 @@ pub struct Stopgap {
 }
 
 impl Stopgap {
-    /// Makes a policy of an empty `space`. Takes about 37 KiB for any size.
+    /// Makes a policy of an empty `space`. Takes 47 to 52 KiB, by the size of the window.
     #[must_use]
     pub fn new(space: Space) -> Stopgap {
         Stopgap::new_in(space, Memory::GLOBAL)

@@ -106,6 +106,17 @@ fn an_exhausted_window_knows_its_largest_hole() {
     assert_eq!(stopgap.largest_hole(), stopgap.statistics().largest_hole);
 }
 
+/// What [`Stopgap::new`] says.
+#[test]
+fn an_empty_policy_takes_47_to_52_kib() {
+    for bits in [8, 18, 28, 35] {
+        let memory = Stopgap::new(space(0x1000, (1 << bits) - 1))
+            .statistics()
+            .memory;
+        assert!((46 << 10..=52 << 10).contains(&memory), "{bits}: {memory}");
+    }
+}
+
 /// A stack that shrinks: what magazines kept of its deep end is not given out again.
 #[test]
 fn a_stack_stays_a_stack() {
